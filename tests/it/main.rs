@@ -6,6 +6,7 @@ mod admin;
 mod archive;
 mod asked;
 mod bad_input;
+mod device_gpu;
 mod device_pinned;
 mod device_tier;
 mod device_verified;

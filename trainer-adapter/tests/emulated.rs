@@ -32,6 +32,9 @@ use forebay_trainer_adapter::device::cuda::ProductType;
 
 pub(crate) type TestDevice = CudaDevice;
 
+/// How near a gradient is to the same gradient of calls of other shapes, relative to its largest value.
+pub(crate) const SHAPES_AGREE: f64 = 1e-6;
+
 pub(crate) fn device(_threads: usize) -> TestDevice {
     static DEVICE: OnceLock<CudaDevice> = OnceLock::new();
     DEVICE.get_or_init(|| emulation::emulated(ProductType::Float32)).clone()

@@ -6,6 +6,9 @@ use forebay_trainer_adapter::{StandInDevice, StandInOptions};
 
 pub(crate) type TestDevice = StandInDevice;
 
+/// How near a gradient is to the same gradient of calls of other shapes, relative to its largest value.
+pub(crate) const SHAPES_AGREE: f64 = 1e-6;
+
 pub(crate) fn device(threads: usize) -> TestDevice {
     StandInDevice::new(StandInOptions { threads, ..StandInOptions::default() })
 }

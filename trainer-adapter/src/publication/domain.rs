@@ -13,7 +13,7 @@ use super::announcement::Announcement;
 use super::catalog::Ask;
 use super::error::PublicationError;
 use super::mapped::{Mapped, map_all};
-use super::packet::{Peer, connect_to, own_user, peer_of, receive, send, wait_for};
+use super::packet::{Peer, connect_to, own_user, peer_of, receive, send, wait_for, watch_for};
 use super::wire::{Grant, Reply, Request};
 use crate::device::Share;
 
@@ -71,7 +71,7 @@ impl Link {
         until: Option<Instant>,
     ) -> Result<(Reply, Vec<OwnedFd>), PublicationError> {
         send(&self.socket, &request.bytes(), &[]).map_err(|error| self.failed(error))?;
-        let ready = wait_for(&[self.socket.as_fd(), self.peer.process.as_fd()], until);
+        let ready = watch_for(&[self.socket.as_fd(), self.peer.process.as_fd()], until);
         match ready.map_err(|error| self.failed(error))?[..] {
             [true, _] => {}
             [false, true] => return Err(self.gone(false)),

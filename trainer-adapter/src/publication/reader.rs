@@ -37,6 +37,8 @@ pub struct Reader<D: Share> {
     pub(super) options: ReaderOptions,
     pub(super) node: String,
     domains: Mutex<Domains<D>>,
+    /// Of copies that are over, for those that come.
+    streams: Mutex<Vec<D::Stream>>,
     pub(super) counters: Counters,
 }
 
@@ -51,8 +53,8 @@ impl<D: Share> Reader<D> {
         options: ReaderOptions,
     ) -> Result<Self, PublicationError> {
         let (folder, node) = (folder.into(), this_node()?);
-        let (domains, counters) = Default::default();
-        Ok(Self { device, folder, options, node, domains, counters })
+        let (domains, streams, counters) = Default::default();
+        Ok(Self { device, folder, options, node, domains, streams, counters })
     }
 
     /// What was done so far.
@@ -105,6 +107,17 @@ impl<D: Share> Reader<D> {
     ) -> Result<Stamp, PublicationError> {
         let held = self.hold(wanted).inspect_err(|error| self.after(error))?;
         self.take(wanted.key, held, parts)
+    }
+
+    /// A stream for the copies of one get.
+    pub(super) fn stream(&self) -> D::Stream {
+        let kept = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| self.device.stream())
+    }
+
+    /// Keeps a stream whose copies are over.
+    pub(super) fn keep_stream(&self, stream: D::Stream) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
 
     /// Memory of a publisher that is gone, or with whom nothing more can be said, is let go of at once; so is what he holds for us.

@@ -68,7 +68,7 @@ impl<D: Share> Reader<D> {
         of: &[usize],
     ) -> Result<(), PublicationError> {
         let (device, classes) = (&self.device, held.grant.form.classes.iter().zip(&held.grant.places));
-        let stream = device.stream();
+        let stream = self.stream();
         device.stream_after(&stream, &device.computed());
         let mut events = Vec::with_capacity(targets.len());
         for (((class, place), memory), at) in classes.zip(&held.memories).zip(of) {
@@ -80,6 +80,7 @@ impl<D: Share> Reader<D> {
         }
         self.options.observer.reached(Step::Copying);
         finish(device, &events)?;
+        self.keep_stream(stream);
         self.options.observer.reached(Step::Copied);
         Ok(())
     }

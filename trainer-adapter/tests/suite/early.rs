@@ -9,7 +9,7 @@ use super::common::{
     self, applied_gradient, full_rows, gradient_options, ragged_config, random_groups, recorded,
     relative_error, shaken_policy, uniform,
 };
-use crate::{TestDevice, device};
+use crate::{SHAPES_AGREE, TestDevice, device};
 
 /// A group's convention: degrees of freedom and epsilon. The formula as the papers have it, in 64 bits.
 fn advantages(rewards: &[f64], ddof: usize, epsilon: f64) -> Vec<f64> {
@@ -130,7 +130,7 @@ fn binary(draw: f64) -> f64 {
 }
 
 /// FX-30, FX-37 (DESIGN 5): binary, continuous and offset rewards, every loss form, both deviations, with and without the
-/// terms that do not depend on the advantage: the full batch's gradient to 1e-6, and in any order the same bits.
+/// terms that do not depend on the advantage: the full batch's gradient, and in any order the same bits.
 #[test]
 fn members_one_by_one_give_the_gradient_of_whole_groups() {
     let kl = Objective { kl_coefficient: 0.04, ..Objective::default() };
@@ -151,7 +151,7 @@ fn members_one_by_one_give_the_gradient_of_whole_groups() {
                     let mut trainer = step.early(1);
                     let early = applied_gradient(&mut trainer);
                     let error = relative_error(&early, &step.whole());
-                    assert!(error <= 1e-6, "{name}, {form:?}, ddof {ddof}, {objective:?}: {error:.1e}");
+                    assert!(error <= SHAPES_AGREE, "{name}, {form:?}, ddof {ddof}, {objective:?}: {error:.1e}");
                     assert_eq!(early, applied_gradient(&mut step.early(2)), "{name}: arrival changed a bit");
                 }
             }
@@ -172,7 +172,7 @@ fn a_clipped_loss_is_exact_with_two_reward_values() {
             assert!(trainer.cache().open_groups.is_empty());
             let early = applied_gradient(&mut trainer);
             let error = relative_error(&early, &step.whole());
-            assert!(error <= 1e-6, "{low}, {high}, ddof {ddof}: {error:.1e}");
+            assert!(error <= SHAPES_AGREE, "{low}, {high}, ddof {ddof}: {error:.1e}");
             assert_eq!(early, applied_gradient(&mut step.early(8)));
         }
     }
@@ -211,7 +211,7 @@ fn a_single_member_has_the_advantage_that_it_is_given() {
     let mut whole = step.trainer(1);
     let rows = [Row { advantage: 0.7, ..step.groups[0][0].full() }];
     whole.accumulate(&Unit { position: 0, policy: "policy", version: 0, rows: &rows }).unwrap();
-    assert!(relative_error(&early, &applied_gradient(&mut whole)) <= 1e-6);
+    assert!(relative_error(&early, &applied_gradient(&mut whole)) <= SHAPES_AGREE);
 }
 
 /// A member that fails leaves numerator and denominator, and its group is compared without it; an excluded group leaves
@@ -246,7 +246,7 @@ fn what_never_comes_leaves_no_trace() {
     for group in [0, 2] {
         step.accumulate_whole(&mut whole, group);
     }
-    assert!(relative_error(&early, &applied_gradient(&mut whole)) <= 1e-6);
+    assert!(relative_error(&early, &applied_gradient(&mut whole)) <= SHAPES_AGREE);
 }
 
 /// Early and whole groups in one step, over several threads: the same bits.
