@@ -1,20 +1,23 @@
-//! `cargo bench --bench objects -- [--json] [--quick] [--device cuda:0]`: what setting and getting agents' state takes.
+//! `cargo bench --bench objects -- [--json] [--quick] [--device cuda:0 [--alone]]`: what setting and getting agents' state takes.
 
 use std::process::ExitCode;
 
 use forebay_benches::{Machine, ObjectScale, Outcome, Row, run_objects, table};
 use forebay_server_benches::objects::{DeviceRows, NotRun, answer_as_other, between, device_rows};
 
-const USAGE: &str = "usage: cargo bench --bench objects -- [--json] [--quick] [--device cuda:0|stand-in]
+const USAGE: &str =
+    "usage: cargo bench --bench objects -- [--json] [--quick] [--device cuda:0|stand-in [--alone]]
   --json      one JSON object a line instead of a table
   --quick     tiny sizes: shows that every row runs, says nothing of speed
-  --device    adds the rows of a GPU; of the stand-in, in tiny sizes, to see that they run";
+  --device    adds the rows of a GPU; of the stand-in, in tiny sizes, to see that they run
+  --alone     with --device: its rows alone";
 
 /// What is to be measured.
 #[derive(Default)]
 struct Asked {
     is_json: bool,
     is_quick: bool,
+    is_alone: bool,
     device: Option<DeviceRows>,
 }
 
@@ -37,6 +40,7 @@ fn asked(words: &[String]) -> Outcome<Asked> {
         match word.as_str() {
             "--json" => asked.is_json = true,
             "--quick" => asked.is_quick = true,
+            "--alone" => asked.is_alone = true,
             "--device" => {
                 let name = words.next().ok_or_else(|| format!("--device needs a name\n{USAGE}"))?;
                 asked.device = Some(name.parse().map_err(|error| format!("{error}\n{USAGE}"))?);
@@ -44,6 +48,9 @@ fn asked(words: &[String]) -> Outcome<Asked> {
             "--bench" => {} // what cargo adds
             other => return Err(format!("unknown argument {other:?}\n{USAGE}").into()),
         }
+    }
+    if asked.is_alone && asked.device.is_none() {
+        return Err(format!("--alone leaves no rows without --device\n{USAGE}").into());
     }
     Ok(asked)
 }
@@ -61,8 +68,10 @@ fn measure(words: &[String]) -> Outcome<()> {
         }
         rows.push(row);
     };
-    run_objects(&scale, &mut print)?;
-    between(&scale, &mut print)?;
+    if !asked.is_alone {
+        run_objects(&scale, &mut print)?;
+        between(&scale, &mut print)?;
+    }
     if let Some(device) = &asked.device {
         not_run = device_rows(device, asked.is_quick, &mut print)?;
     }

@@ -11,14 +11,15 @@
 //! soon as that of the old one has left.
 //!
 //! With [`pin_objects`](DeviceTier::pin_objects) the memory that objects lie in is pinned itself (`pins`), and pieces go to and from there
-//! without a ring: the host sums up where they lie what has arrived, and checks what is about to leave.
+//! without the host touching a byte: the device sums up what it copies, in its own memory, beside the copies (`ring`).
 //!
 //! A version that lies on a device of the same node already need not come from the store: `nearest` has that way, and publishes it.
 //!
 //! # Invariants
 //! - A version is committed when every byte of it has left the device and arrived: a copy that fails leaves no version behind.
-//! - Every chunk that comes in is compared with the checksum that its writer's process took, after it has left the object's
-//!   memory and before it goes to the device; where it goes by itself, before it does.
+//! - Every chunk that comes in is compared with the checksum that its writer took: by the host, after it has left the object's memory
+//!   and before it goes to the device; where it goes by itself, by the device, when it is there. What goes out by itself has the
+//!   checksum of what lay on the device, so damage on its way is found by whoever reads it.
 //! - Nothing is under way on a device that works when a call returns, also after a failed copy.
 //! - An exchange loses no state for want of the new one or for a conflict: the old one is committed all the same, and the error
 //!   names its version; where it may not be committed the error holds it. It does lose it when the device can no longer be

@@ -75,6 +75,14 @@ impl Piece {
 }
 
 impl Extent {
+    /// Where a piece ends in its payload: the last one has what the payload has behind its last tensor.
+    pub(super) fn end_of(&self, piece: Piece) -> u64 {
+        match piece.first + piece.length == self.values {
+            true => self.payload_bytes,
+            false => piece.offset() + piece.bytes(),
+        }
+    }
+
     /// All of it, in the pieces that are moved at a time.
     pub(super) fn pieces(&self, piece_values: usize) -> impl Iterator<Item = Piece> + use<> {
         let values = self.values;

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use super::part::{self, Extent, Piece};
-use super::ring::Ring;
+use super::ring::{Ring, range_of};
 use super::{DevicePart, DeviceTier, DeviceTierError};
 use crate::client::{GetObject, HeldObject};
 use crate::store::Which;
-use crate::trainer::device::{Copies, CopyRange};
+use crate::trainer::device::Copies;
 
 impl<D: Copies> DeviceTier<D> {
     /// Compares what the parts hold, after everything that the device was told to compute before, with the checksums of a version: those
@@ -42,7 +42,6 @@ struct Looking<'a, D: Copies> {
     device: &'a D,
     ring: &'a mut Ring<D>,
     held: &'a HeldObject,
-    stream: D::Stream,
     /// The oldest first: each has the slot of its number.
     under_way: VecDeque<(D::Event, Extent, Piece)>,
     taken: usize,
@@ -50,9 +49,8 @@ struct Looking<'a, D: Copies> {
 
 impl<'a, D: Copies> Looking<'a, D> {
     fn new(device: &'a D, ring: &'a mut Ring<D>, held: &'a HeldObject) -> Self {
-        let stream = device.stream();
-        device.stream_after(&stream, &device.computed());
-        Looking { device, ring, held, stream, under_way: VecDeque::new(), taken: 0 }
+        device.stream_after(&ring.copies, &device.computed());
+        Looking { device, ring, held, under_way: VecDeque::new(), taken: 0 }
     }
 
     /// Begins to copy a piece.
@@ -61,10 +59,9 @@ impl<'a, D: Copies> Looking<'a, D> {
         if self.under_way.len() == slots {
             self.look()?;
         }
-        let range =
-            CopyRange { device_offset: extent.offset + piece.first, host_offset: 0, length: piece.length };
+        let range = range_of(extent.offset + piece.first, 0, piece);
         let slot = &mut self.ring.slots[self.taken % slots];
-        let event = self.device.copy_to_host_async(&self.stream, buffer, slot, range);
+        let event = self.device.copy_to_host_async(&self.ring.copies, buffer, slot, range);
         self.taken += 1;
         self.under_way.push_back((event, extent.clone(), piece));
         Ok(())

@@ -11,6 +11,8 @@ use forebay_trainer_adapter::{
 
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod pinned;
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod summed;
 
 const LENGTH: usize = 100;
 const SEEDS: u64 = 40;
@@ -330,4 +332,37 @@ fn a_failed_copy_into_pinned_memory_is_told() {
     let event = device.copy_to_pinned_async(&device.stream(), &buffer, &memory, WHOLE);
     assert!(matches!(device.wait(&event), Err(Error::Copy { .. })));
     assert!(is_poisoned(&mapped.read()));
+}
+
+/// FX-69: the checksum is of what lies on the device, and comes late as copies do.
+#[test]
+fn sums_of_a_devices_memory_are_those_of_the_definition_in_every_seed() {
+    summed::sums_are_those_of_the_definition(&CpuDevice::inline());
+    for seed in 0..SEEDS {
+        summed::sums_are_those_of_the_definition(&stand_in(seed));
+    }
+}
+
+/// What is copied away while it is summed up is summed up as it was; what is overwritten without an order is poison.
+#[test]
+fn a_sum_that_races_with_a_copy_shows_in_every_seed() {
+    for seed in 0..SEEDS {
+        for is_ordered in [true, false] {
+            let device = stand_in(seed);
+            let mut buffer = on_device(&device, &values(1, LENGTH));
+            let (mut sums, next) = (device.allocate_host(1), on_host(&device, &values(2, LENGTH)));
+            let [one, other] = [device.stream(), device.stream()];
+            let summed = device.sum_up_async(&one, &buffer, (0..LENGTH, LENGTH), &mut sums, 0);
+            if is_ordered {
+                device.stream_after(&other, &summed);
+            }
+            let all = CopyRange { device_offset: 0, host_offset: 0, length: LENGTH };
+            let came = device.copy_to_device_async(&other, &next, &mut buffer, all);
+            device.wait(&summed).unwrap();
+            device.wait(&came).unwrap();
+            let found = host_values(&device, &sums, 1)[0].to_bits();
+            let expected = forebay_trainer_adapter::device::crc32c(&values(1, LENGTH));
+            assert_eq!(found, if is_ordered { expected } else { POISON_BITS }, "seed {seed}");
+        }
+    }
 }

@@ -5,6 +5,8 @@ mod operations;
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod published;
 mod suite;
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod summed;
 
 use std::sync::OnceLock;
 
@@ -40,4 +42,10 @@ fn every_operation_agrees_with_the_processor() {
             assert!(error <= tolerance, "{name}, {products:?}: {error:.1e}");
         }
     }
+}
+
+/// FX-69
+#[test]
+fn sums_of_a_gpus_memory_are_those_of_the_definition() {
+    summed::sums_are_those_of_the_definition(&gpu(ProductType::Float32));
 }

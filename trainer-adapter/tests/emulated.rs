@@ -7,6 +7,8 @@ mod operations;
 mod pinned;
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod published;
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod summed;
 
 /// All but `learning` and `early`: hundreds of passes, which the emulation takes minutes for and a GPU (`cuda.rs`) does not.
 #[path = "suite"]

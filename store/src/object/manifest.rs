@@ -51,20 +51,52 @@ impl Manifest {
     /// # Errors
     /// `input` when there is no such class, or no such chunks in it.
     pub fn damage(&self, class: &str, offset: u64, bytes: &[u8]) -> Result<Option<String>> {
+        let mut chunks = self.whole_chunks(class, offset, bytes.len() as u64)?;
+        let wrong = chunks.find(|chunk| {
+            let range = (chunk.range.start - offset) as usize..(chunk.range.end - offset) as usize;
+            crate::checksum::crc32c(&bytes[range]) != self.checksum(chunk)
+        });
+        Ok(wrong.map(|chunk| self.mismatch(&chunk)))
+    }
+
+    /// As [`damage`](Self::damage), of bytes that somebody else has summed up: `sums` are the crc32c of each chunk of `bytes` bytes, the
+    /// last one's without `rest`, which are the last of them.
+    ///
+    /// # Errors
+    /// As [`damage`](Self::damage), and when there are not as many sums as chunks.
+    pub fn damage_by_sums(
+        &self,
+        class: &str,
+        (offset, bytes): (u64, u64),
+        sums: &[u32],
+        rest: &[u8],
+    ) -> Result<Option<String>> {
+        let chunks: Vec<Chunk> = self.whole_chunks(class, offset, bytes)?.collect();
+        if chunks.len() != sums.len() {
+            let reason = format!("{} checksums of {} chunks of {class:?}", sums.len(), chunks.len());
+            return Err(Cause::Argument { what: "sums", reason }.into());
+        }
+        let last = sums.len().saturating_sub(1);
+        let found = sums.iter().zip(0..).map(|(sum, at)| match at == last {
+            true => crate::checksum::crc32c_append(*sum, rest),
+            false => *sum,
+        });
+        let wrong = chunks.iter().zip(found).find(|(chunk, found)| *found != self.checksum(chunk));
+        Ok(wrong.map(|(chunk, _)| self.mismatch(chunk)))
+    }
+
+    /// The chunks of a range that begins and ends where chunks do.
+    fn whole_chunks(&self, class: &str, offset: u64, bytes: u64) -> Result<impl Iterator<Item = Chunk>> {
         let payload = self.layout.payload(class)?;
         let limit = self.layout.payloads()[payload].bytes;
-        let end = offset.saturating_add(bytes.len() as u64);
+        let end = offset.saturating_add(bytes);
         let whole = |at: u64| at.is_multiple_of(OBJECT_CHUNK_BYTES) || at == limit;
         if end > limit || !whole(offset) || !whole(end) {
             let reason =
                 format!("bytes {offset} to {end} of {class:?} are no whole chunks of its {limit} bytes");
             return Err(Cause::Argument { what: "offset", reason }.into());
         }
-        let wrong = chunks_of(payload, offset..end, limit).find(|chunk| {
-            let range = (chunk.range.start - offset) as usize..(chunk.range.end - offset) as usize;
-            crate::checksum::crc32c(&bytes[range]) != self.checksum(chunk)
-        });
-        Ok(wrong.map(|chunk| self.mismatch(&chunk)))
+        Ok(chunks_of(payload, offset..end, limit))
     }
 
     /// Every chunk, in order.

@@ -16,6 +16,10 @@
 //! of host memory between. That costs about a second for a few GiB, so it is for memory that stays: once for each mapping, not for each
 //! copy.
 
+use std::ops::Range;
+
+use crc_fast::{CrcAlgorithm, Digest};
+
 use super::Device;
 use super::foreign::ForeignMemory;
 use crate::error::Error;
@@ -43,6 +47,25 @@ impl CopyRange {
 /// Whether so many values from an offset on lie among so many, however large the numbers are.
 pub(super) fn lies_in(offset: usize, length: usize, of: usize) -> bool {
     offset.checked_add(length).is_some_and(|end| end <= of)
+}
+
+/// The crc32c (Castagnoli; RFC 3720, appendix B.4) of values, over their bytes as the host has them.
+pub fn crc32c(values: &[f32]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(bytemuck::cast_slice(values));
+    digest.finalize() as u32
+}
+
+/// The crc32c of each run of values, as the bits of a value.
+pub(super) fn sums_of(values: &[f32], run: usize) -> impl Iterator<Item = f32> {
+    values.chunks(run).map(|run| f32::from_bits(crc32c(run)))
+}
+
+/// Refuses sums whose values do not lie in the buffer, or that do not lie in host memory, and runs of nothing: a bug of the caller.
+pub(super) fn check_sums(values: &Range<usize>, run: usize, buffer: usize, (offset, host): (usize, usize)) {
+    assert!(run > 0, "a run has values");
+    assert!(values.start <= values.end && values.end <= buffer, "summed values lie in their buffer");
+    assert!(lies_in(offset, values.len().div_ceil(run), host), "sums lie in their host memory");
 }
 
 /// A device with copies that run beside its arithmetic.
@@ -103,6 +126,18 @@ pub trait Copies: Device {
         source: &Self::Pinned,
         target: &mut Self::Buffer,
         range: CopyRange,
+    ) -> Self::Event;
+
+    /// Queues the [`crc32c`] of values of a buffer, of each run of so many of them by itself (the last may be shorter). They are written
+    /// as the bits of as many values of `target`, from `offset` on. It reads and writes as a copy does, and a GPU sums up at the rate of its
+    /// memory: on a stream of its own it holds up no copy.
+    fn sum_up_async(
+        &self,
+        stream: &Self::Stream,
+        source: &Self::Buffer,
+        runs: (Range<usize>, usize),
+        target: &mut Self::Host,
+        offset: usize,
     ) -> Self::Event;
 
     /// Everything that is queued on `stream` from now on comes after `event`.

@@ -25,7 +25,7 @@ mod share;
 pub mod stand_in;
 
 pub use attention::{AttentionHeads, AttentionMemory, Branch, CacheRow, Family, SharedAttention};
-pub use copies::{Copies, CopyRange};
+pub use copies::{Copies, CopyRange, crc32c};
 pub use cpu::CpuDevice;
 pub use cuda::{CudaDevice, CudaOptions};
 pub use exchange::{Exchanged, exchange};

@@ -98,3 +98,9 @@ fn copies_go_to_and_from_memory_that_others_have_mapped() {
     device.check().unwrap();
     pinned::values_go_out_and_in(&device);
 }
+
+/// FX-69
+#[test]
+fn sums_of_the_emulations_memory_are_those_of_the_definition() {
+    crate::summed::sums_are_those_of_the_definition(&crate::device(1));
+}

@@ -151,7 +151,10 @@ fn members_one_by_one_give_the_gradient_of_whole_groups() {
                     let mut trainer = step.early(1);
                     let early = applied_gradient(&mut trainer);
                     let error = relative_error(&early, &step.whole());
-                    assert!(error <= SHAPES_AGREE, "{name}, {form:?}, ddof {ddof}, {objective:?}: {error:.1e}");
+                    assert!(
+                        error <= SHAPES_AGREE,
+                        "{name}, {form:?}, ddof {ddof}, {objective:?}: {error:.1e}"
+                    );
                     assert_eq!(early, applied_gradient(&mut step.early(2)), "{name}: arrival changed a bit");
                 }
             }

@@ -95,7 +95,9 @@ fn rows<D: Share>(device: &D, sizes: &Sizes, print: &mut dyn FnMut(Row)) -> Outc
             bus = bus.max(swaps(device, (values, goal), is_pinned, print)?);
         }
     }
-    exchange(device, sizes.exchanged, print)?;
+    for is_pinned in [false, true] {
+        exchange(device, sizes.exchanged, is_pinned, print)?;
+    }
     version::rows(device, sizes.published, print)?;
     update::row(device, sizes.updated, print)?;
     // At the end: a device that has once had no room has failed.
@@ -196,9 +198,10 @@ fn swaps<D: Share>(
 }
 
 /// One state out while another comes in, against one after the other.
-fn exchange<D: Share>(device: &D, values: usize, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+fn exchange<D: Share>(device: &D, values: usize, is_pinned: bool, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let served = Served::new(16 << 30)?;
     let tier = DeviceTier::new(device.clone(), served.objects.clone());
+    let (tier, way) = if is_pinned { (tier.pin_objects(u64::MAX), ", objects pinned") } else { (tier, "") };
     let (layout, mut buffer) = (layout(values)?, device.allocate(values));
     device.check()?;
     for key in ["a", "b", "a", "b"] {
@@ -221,13 +224,13 @@ fn exchange<D: Share>(device: &D, values: usize, print: &mut dyn FnMut(Row)) -> 
         })?;
         pairs.push(Pair { value, limit: 2.0 * gigabytes(values) / serial });
     }
-    let (pair, measure) = (typical(pairs), format!("exchange of {} out and in", size(values)));
+    let (pair, measure) = (typical(pairs), format!("exchange of {} out and in{way}", size(values)));
     let limit = (pair.limit, "set, then get");
     print(Row::new(measure, (pair.value, "GB/s"), limit, Goal::RatioAtLeast(1.5)));
     Ok(())
 }
 
-/// The whole state of a 3B model out, and in.
+/// The whole state of a 3B model out, and in, to and from where the object lies.
 fn state<D: Share>(
     device: &D,
     values: usize,
@@ -240,14 +243,14 @@ fn state<D: Share>(
         return Ok(Some(NotRun::NoRoom { bytes, source }));
     }
     let served = Served::new(2 * bytes + (64 << 20))?;
-    let tier = DeviceTier::new(device.clone(), served.objects.clone());
+    let tier = DeviceTier::new(device.clone(), served.objects.clone()).pin_objects(u64::MAX);
     let layout = layout(values)?;
     let set =
         |buffer: &D::Buffer| tier.set("state", Expected::Any, &layout, &[DevicePart::of(CLASS, buffer)]);
     let get =
         |buffer: &mut D::Buffer| tier.get("state", Which::Latest, &mut [DevicePartMut::of(CLASS, buffer)]);
     if let Err(source) = set(&buffer).and_then(|_| get(&mut buffer)) {
-        return Ok(Some(NotRun::NotMoved { bytes, source })); // the memory is made here, and not timed
+        return Ok(Some(NotRun::NotMoved { bytes, source })); // the memory is made and pinned here, and not timed
     }
     let deleted = served.objects.list_of("state")?;
     for shown in deleted {
@@ -258,7 +261,7 @@ fn state<D: Share>(
     let goal = if bus >= GEN5_GIGABYTES { Goal::AtMost(1.0) } else { Goal::None };
     let limit = (gigabytes(values) / bus, "the driver's rate of this run");
     for (words, took) in [("out", out), ("in", back)] {
-        let measure = format!("a state of {:.3} GB {words}", gigabytes(values));
+        let measure = format!("a state of {:.3} GB {words}, objects pinned", gigabytes(values));
         print(Row::new(measure, (took, "s"), limit, goal));
     }
     Ok(None)
@@ -274,7 +277,7 @@ mod tests {
         let mut rows = Vec::new();
         let not_run = device_rows(&DeviceRows::StandIn, true, &mut |row| rows.push(row)).unwrap();
         assert!(not_run.is_empty(), "{not_run:?}");
-        assert_eq!(rows.len(), 18);
+        assert_eq!(rows.len(), 19);
         for row in &rows {
             assert!(row.ratio().is_finite() && row.ratio() >= 0.0, "{row:?}");
         }

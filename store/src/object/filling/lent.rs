@@ -1,7 +1,7 @@
 //! Ranges of a filling that a device writes where they lie.
 //!
-//! Whoever lends a range has taken it, as for a write; what the device has brought is summed up by the processor when it is there, and only
-//! then counts as filled.
+//! Whoever lends a range has taken it, as for a write; what the device has brought is summed up when it is there, by the processor or by the
+//! device before it left, and only then counts as filled.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::filled::Piece;
 use super::write::PAD;
+use crate::checksum::crc32c_combine;
 use crate::object::mapping::ObjectMapping;
 
 /// A filling, as what lends ranges of it sees it.
@@ -74,13 +75,22 @@ impl FillingRange {
     }
 
     /// Sums up what lies there now; it is filled then. The device is done with it.
-    pub fn filled(mut self) {
+    pub fn filled(self) {
+        self.filled_as(&[]);
+    }
+
+    /// As [`filled`](Self::filled), with the crc32c of what the device has brought, as the device has it: of each chunk of
+    /// [`OBJECT_CHUNK_BYTES`] that it has brought a part of, in order, of that part alone. What is none of `sums` is summed up here.
+    pub fn filled_as(mut self, sums: &[u32]) {
         let (lender, payload, end) = (&self.lender, self.payload, self.end);
-        for piece in &mut self.pieces {
+        for (at, piece) in self.pieces.iter_mut().enumerate() {
             let mut crc = piece.crc.unwrap_or(0);
             let data = piece.start.min(end)..piece.end.min(end);
             if piece.crc.is_some() && !data.is_empty() {
-                crc = lender.sum(payload, data, crc);
+                crc = match sums.get(at) {
+                    Some(sum) => crc32c_combine(crc, *sum, data.end - data.start),
+                    None => lender.sum(payload, data, crc),
+                };
             }
             if piece.end > end {
                 let pad = &PAD[..(piece.end - piece.start.max(end)) as usize];
@@ -105,6 +115,8 @@ impl Drop for FillingRange {
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests {
     use super::*;
+    use crate::checksum::crc32c;
+    use crate::object::manifest::chunks_of;
     use crate::object::{Dtype, Expected, Layout, OBJECT_CHUNK_BYTES, ObjectOptions, Which};
     use crate::{HostFolder, Options, Store};
 
@@ -147,11 +159,20 @@ mod tests {
         range.lender.put(range.payload, range.range.start, &bytes, 0);
     }
 
+    /// What a device says that it has brought: a checksum for each chunk that the range touches.
+    fn sums(range: &FillingRange, value: u8) -> Vec<u32> {
+        let (start, end) = (range.range.start, range.range.start + range.bytes() as u64);
+        let parts = chunks_of(0, start..end, BYTES)
+            .map(|chunk| chunk.range.end.min(end) - chunk.range.start.max(start));
+        parts.map(|bytes| crc32c(&vec![value; bytes as usize])).collect()
+    }
+
     #[test]
     fn ranges_that_a_device_has_written_in_any_order_have_their_checksums() {
         let world = World::new(options());
         let cut = [0, 1, 700, OBJECT_CHUNK_BYTES + 5, 2 * OBJECT_CHUNK_BYTES, BYTES];
-        for order in [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]] {
+        let orders = [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]];
+        for (order, says) in orders.into_iter().flat_map(|order| [(order, false), (order, true)]) {
             let filling = world.begin();
             let lend = |part: usize| {
                 filling.lend_class("weights", cut[part], cut[part + 1] - cut[part]).unwrap().unwrap()
@@ -159,11 +180,44 @@ mod tests {
             let lent: Vec<FillingRange> = order.iter().map(|&part| lend(part)).collect();
             for (range, part) in lent.into_iter().zip(order) {
                 bring(&range, part as u8);
-                range.filled();
+                match says {
+                    true => {
+                        let sums = sums(&range, part as u8);
+                        range.filled_as(&sums);
+                    }
+                    false => range.filled(),
+                }
             }
             filling.commit().unwrap();
             let expected = (0..5).flat_map(|part| vec![part as u8; (cut[part + 1] - cut[part]) as usize]);
-            assert!(world.values() == expected.collect::<Vec<u8>>(), "{order:?}");
+            assert!(world.values() == expected.collect::<Vec<u8>>(), "{order:?}, {says}");
+        }
+    }
+
+    #[test]
+    fn what_a_device_says_and_did_not_bring_is_found_by_whoever_reads_it() {
+        let world = World::new(options());
+        let filling = world.begin();
+        let lent = filling.lend_class("weights", 0, BYTES).unwrap().unwrap();
+        bring(&lent, 1);
+        let sums = sums(&lent, 2);
+        lent.filled_as(&sums);
+        filling.commit().unwrap();
+        let held = world.store.objects().unwrap().get("solver", Which::Latest).unwrap();
+        assert!(held.verify().unwrap_err().to_string().contains("chunk 0"));
+        let manifest = held.manifest();
+        let (chunk, end) = (OBJECT_CHUNK_BYTES, manifest.layout.payloads()[0].bytes);
+        // The payload is filled up behind its tensor.
+        let (last, rest) = (sums[2], vec![0; (end - BYTES) as usize]);
+        let damage = |range, sums: &[u32]| manifest.damage_by_sums("weights", range, sums, &rest).unwrap();
+        assert_eq!(damage((0, end), &sums), None);
+        assert_eq!(damage((2 * chunk, end - 2 * chunk), &[last]), None);
+        assert!(damage((chunk, end - chunk), &[sums[1], !last]).unwrap().contains("chunk 2"));
+        assert!(damage((chunk, end - chunk), &[!sums[1], last]).unwrap().contains("chunk 1"));
+        let all = (0, end);
+        for (range, count) in [(all, 2), (all, 4), ((1, chunk), 1), ((0, chunk + 1), 2), ((chunk, end), 3)] {
+            let wrong = manifest.damage_by_sums("weights", range, &vec![0; count], &[]);
+            assert!(wrong.is_err(), "{range:?}, {count} sums");
         }
     }
 

@@ -1,8 +1,10 @@
 //! Copies on the processor: done when they are queued, so every event is done.
 
 use std::convert::Infallible;
+use std::ops::Range;
 
 use super::{CpuBuffer, CpuDevice};
+use crate::device::copies::{check_sums, sums_of};
 use crate::device::{Copies, CopyRange, Device, ForeignMemory};
 use crate::error::Error;
 
@@ -53,6 +55,18 @@ impl Copies for CpuDevice {
         _range: CopyRange,
     ) {
         match *source {}
+    }
+
+    fn sum_up_async(
+        &self,
+        (): &(),
+        source: &CpuBuffer,
+        (values, run): (Range<usize>, usize),
+        target: &mut CpuBuffer,
+        offset: usize,
+    ) {
+        check_sums(&values, run, source.len(), (offset, target.len()));
+        target[offset..].iter_mut().zip(sums_of(&source[values], run)).for_each(|(place, sum)| *place = sum);
     }
 
     fn stream_after(&self, (): &(), (): &()) {}

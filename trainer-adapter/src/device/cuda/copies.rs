@@ -1,5 +1,6 @@
 //! Copies beside the arithmetic: streams of their own, pinned memory, events.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::memory::{Pinned, Registered};
@@ -193,6 +194,17 @@ impl Copies for CudaDevice {
             // SAFETY: as above.
             unsafe { stream.to_device(place.cast_const().cast(), address, bytes) }
         })
+    }
+
+    fn sum_up_async(
+        &self,
+        stream: &CudaStream,
+        source: &CudaBuffer,
+        runs: (Range<usize>, usize),
+        target: &mut CudaHost,
+        offset: usize,
+    ) -> CudaEvent {
+        self.sum_up_on(stream, source, runs, target, offset)
     }
 
     fn stream_after(&self, stream: &CudaStream, event: &CudaEvent) {

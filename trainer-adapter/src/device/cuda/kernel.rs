@@ -15,6 +15,7 @@ pub const SOURCE: &str = concat!(
     include_str!("kernels/attention.cu"),
     include_str!("kernels/decoding.cu"),
     include_str!("kernels/flat.cu"),
+    include_str!("kernels/checksums.cu"),
 );
 
 macro_rules! kernels {
@@ -62,6 +63,8 @@ kernels! {
     RoundSums = "round_sums",
     CopyPieces = "copy_pieces",
     Fingerprint = "fingerprint",
+    SumUpParts = "sum_up_parts",
+    JoinSums = "join_sums",
 }
 
 /// An argument of a kernel, by its type in the source.

@@ -15,6 +15,7 @@
 mod arithmetic;
 mod attention;
 mod blas;
+mod checksums;
 mod compiler;
 mod context;
 mod copies;

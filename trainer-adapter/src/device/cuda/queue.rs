@@ -120,12 +120,26 @@ impl Queue {
         if grid.contains(&0) {
             return;
         }
+        // SAFETY: the caller's.
+        self.attempt(|| unsafe { self.launch_in(&self.stream, kernel, grid, arguments) });
+    }
+
+    /// Gives a kernel to one stream of the device.
+    ///
+    /// # Safety
+    /// As [`Stream::launch`].
+    #[allow(unsafe_code, reason = "a launch")]
+    pub(super) unsafe fn launch_in(
+        &self,
+        stream: &Stream,
+        kernel: Kernel,
+        grid: [usize; 3],
+        arguments: &[Argument],
+    ) -> Result<(), CudaError> {
         let grid = grid.map(|blocks| u32::try_from(blocks).expect("a grid is below 2^32 blocks"));
-        self.attempt(|| {
-            self.launches.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the caller's.
-            unsafe { self.stream.launch(self.kernels.function(kernel), grid, arguments) }
-        });
+        self.launches.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { stream.launch(self.kernels.function(kernel), grid, arguments) }
     }
 
     /// # Safety

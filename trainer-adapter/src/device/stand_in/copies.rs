@@ -1,12 +1,14 @@
 //! The copies of the stand-in: they are queued in the schedule and happen when it says so.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::memory::StandInBuffer;
 use super::place::{Place, Values};
-use super::schedule::{CopyWay, StandInEvent};
+use super::schedule::{CopyWay, StandInEvent, Work};
 use super::{Schedule, StandInDevice};
+use crate::device::copies::check_sums;
 use crate::device::{Copies, CopyRange, ForeignMemory};
 use crate::error::Error;
 
@@ -53,10 +55,16 @@ impl StandInPinned {
 }
 
 impl StandInDevice {
-    pub(super) fn queue(&self, stream: usize, way: CopyWay, source: Place, target: Place) -> StandInEvent {
+    pub(super) fn queue(
+        &self,
+        stream: usize,
+        work: impl Into<Work>,
+        source: Place,
+        target: Place,
+    ) -> StandInEvent {
         let mut schedule = self.schedule();
         self.shared.busy.store(true, Ordering::Release);
-        schedule.queue(stream, way, source, target)
+        schedule.queue(stream, work.into(), source, target)
     }
 
     fn poll(&self, schedule: &mut Schedule, event: &StandInEvent) -> Result<bool, Error> {
@@ -142,6 +150,20 @@ impl Copies for StandInDevice {
     ) -> StandInEvent {
         let into = place(target, range.device_offset, range.length);
         self.queue(*stream, CopyWay::ToDevice, source.place(target, range), into)
+    }
+
+    fn sum_up_async(
+        &self,
+        stream: &usize,
+        source: &StandInBuffer,
+        (values, run): (Range<usize>, usize),
+        target: &mut StandInBuffer,
+        offset: usize,
+    ) -> StandInEvent {
+        check_sums(&values, run, source.read().len(), (offset, target.read().len()));
+        let from = place(source, values.start, values.len());
+        let into = place(target, offset, values.len().div_ceil(run));
+        self.queue(*stream, Work::Sums { run }, from, into)
     }
 
     fn stream_after(&self, stream: &usize, event: &StandInEvent) {

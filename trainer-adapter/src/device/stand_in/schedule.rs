@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use super::clock::{Clock, CopyId};
 use super::place::Place;
+use crate::device::copies::sums_of;
 use crate::error::Error;
 
 /// Which way a copy went.
@@ -25,6 +26,22 @@ pub enum CopyWay {
     ToDevice,
     /// From one of its memories, or from another process's, to another of its memories.
     OnDevice,
+}
+
+/// What is queued: it reads one place, and writes another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Copy(CopyWay),
+    /// The checksum of each run of so many values. It is in no trace, and no fault is counted for it.
+    Sums {
+        run: usize,
+    },
+}
+
+impl From<CopyWay> for Work {
+    fn from(way: CopyWay) -> Self {
+        Work::Copy(way)
+    }
 }
 
 /// One copy that has ended.
@@ -41,7 +58,7 @@ pub struct TraceEntry {
 #[derive(Debug)]
 struct Copy {
     id: CopyId,
-    way: CopyWay,
+    work: Work,
     source: Place,
     target: Place,
     /// Copies of other streams that have to be done before it starts.
@@ -105,16 +122,11 @@ impl Schedule {
     }
 
     /// Queues a copy and gives the event of its end.
-    pub(super) fn queue(
-        &mut self,
-        stream: usize,
-        way: CopyWay,
-        source: Place,
-        target: Place,
-    ) -> StandInEvent {
+    pub(super) fn queue(&mut self, stream: usize, work: Work, source: Place, target: Place) -> StandInEvent {
         self.advance();
-        let fails = self.faults.contains(&self.copies);
-        self.copies += 1;
+        let is_copy = matches!(work, Work::Copy(_));
+        let fails = is_copy && self.faults.contains(&self.copies);
+        self.copies += usize::from(is_copy);
         let ticks_left = 1 + self.draw() % self.ticks_max;
         let own = &mut self.streams[stream];
         own.clock.join(&self.host);
@@ -129,7 +141,7 @@ impl Schedule {
         let started = None;
         self.live.push(Copy {
             id,
-            way,
+            work,
             source,
             target,
             waits,
@@ -227,17 +239,24 @@ impl Schedule {
             copy.target.spoil();
         } else {
             let values = copy.source.read();
-            copy.target.write(|target| target.copy_from_slice(&values));
+            copy.target.write(|target| match copy.work {
+                Work::Copy(_) => target.copy_from_slice(&values),
+                Work::Sums { run } => {
+                    target.iter_mut().zip(sums_of(&values, run)).for_each(|(place, sum)| *place = sum);
+                }
+            });
         }
         if copy.fails {
             self.failed.push(copy.id);
         }
-        let range = match copy.way {
-            CopyWay::ToHost => copy.source.range.clone(),
-            CopyWay::ToDevice | CopyWay::OnDevice => copy.target.range.clone(),
-        };
-        let ticks = (copy.started.unwrap_or(self.tick), self.tick);
-        self.trace.push(TraceEntry { way: copy.way, range, ticks });
+        if let Work::Copy(way) = copy.work {
+            let range = match way {
+                CopyWay::ToHost => copy.source.range.clone(),
+                CopyWay::ToDevice | CopyWay::OnDevice => copy.target.range.clone(),
+            };
+            let ticks = (copy.started.unwrap_or(self.tick), self.tick);
+            self.trace.push(TraceEntry { way, range, ticks });
+        }
         let stream = &mut self.streams[copy.id.0];
         stream.queue.pop_front();
         stream.ended += 1;
