@@ -17,6 +17,9 @@ use super::packet::{Peer, connect_to, own_user, peer_of, receive, send, wait_for
 use super::wire::{Grant, Reply, Request};
 use crate::device::Share;
 
+/// How long an answer is looked for before its reader sleeps: a few times what a round trip takes.
+const WATCHED: Duration = Duration::from_micros(150);
+
 /// A connection whose other side has said who it is.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -71,7 +74,8 @@ impl Link {
         until: Option<Instant>,
     ) -> Result<(Reply, Vec<OwnedFd>), PublicationError> {
         send(&self.socket, &request.bytes(), &[]).map_err(|error| self.failed(error))?;
-        let ready = watch_for(&[self.socket.as_fd(), self.peer.process.as_fd()], until);
+        let files = [self.socket.as_fd(), self.peer.process.as_fd()];
+        let ready = watch_for(&files, until, Instant::now() + WATCHED);
         match ready.map_err(|error| self.failed(error))?[..] {
             [true, _] => {}
             [false, true] => return Err(self.gone(false)),

@@ -26,7 +26,8 @@
 //! beside them, each once. No value ever passes through the socket.
 //!
 //! # Threads and locks
-//! A publisher has one thread, which answers readers and never waits for one of them. Copies run on the caller's thread. One lock
+//! A publisher has one thread, which answers readers and never waits for one of them; for a millisecond after a hold has begun it looks for
+//! its end without sleeping. Copies run on the caller's thread. One lock
 //! guards the catalog (`catalog`: a state machine without threads, clocks or descriptors), and is held for nothing else. A key is
 //! published by one thread at a time; other keys meanwhile.
 //!

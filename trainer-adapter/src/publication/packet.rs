@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -21,8 +21,6 @@ use super::wire::PACKET_BYTES_MAX;
 
 /// Who may wait to be let in.
 const BACKLOG: i32 = 128;
-/// How long an answer is looked for before its reader sleeps: a few times what a round trip takes.
-const WATCHED: Duration = Duration::from_micros(150);
 
 /// The other side of a connection.
 #[derive(Debug)]
@@ -143,10 +141,14 @@ pub(super) fn wait_for(files: &[BorrowedFd<'_>], until: Option<Instant>) -> io::
     }
 }
 
-/// As [`wait_for`], for an answer that is on its way: looks again and again for [`WATCHED`] before it sleeps, since a thread that
-/// sleeps is woken later than most answers come.
-pub(super) fn watch_for(files: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
-    let watched = Instant::now() + WATCHED;
+/// As [`wait_for`], for what is on its way: looks again and again until `watched` before it sleeps, since a thread that sleeps is woken
+/// later than what is on its way comes.
+pub(super) fn watch_for(
+    files: &[BorrowedFd<'_>],
+    until: Option<Instant>,
+    watched: Instant,
+) -> io::Result<Vec<bool>> {
+    let watched = until.map_or(watched, |until| until.min(watched));
     while Instant::now() < watched {
         let ready = wait_for(files, Some(Instant::now()))?;
         if ready.contains(&true) {
