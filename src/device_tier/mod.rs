@@ -113,7 +113,8 @@ impl<D: Copies> DeviceTier<D> {
         DeviceTier { device, objects, piece_values, rings, pinned_values: 0.into(), pins }
     }
 
-    /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned. Default: 4.
+    /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned, and a few
+    /// checksums. Default: 4.
     pub fn piece_chunks(self, chunks: usize) -> Self {
         let (rings, pinned_values) = (Mutex::default(), 0.into());
         DeviceTier { piece_values: chunks.max(1) * CHUNK_VALUES, rings, pinned_values, ..self }

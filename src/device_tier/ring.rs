@@ -20,6 +20,8 @@ pub(super) struct Ring<D: Copies> {
     sums: D::Stream,
     /// The checksums of [`DIRECT`] pieces, chunk by chunk.
     summed: D::Host,
+    /// Chunks of a piece.
+    chunks: usize,
 }
 
 /// A piece that the device sums up.
@@ -32,19 +34,15 @@ pub(super) struct Summed<D: Copies> {
 impl<D: Copies> Ring<D> {
     pub(super) fn new(device: &D, piece_values: usize) -> Self {
         let slots = (0..SLOTS).map(|_| device.allocate_host(piece_values)).collect();
-        let summed = device.allocate_host(DIRECT * piece_values.div_ceil(CHUNK_VALUES));
+        let chunks = piece_values.div_ceil(CHUNK_VALUES);
+        let summed = device.allocate_host(DIRECT * chunks);
         let [copies, sums] = [(); 2].map(|()| device.stream());
-        Ring { slots, piece: vec![0.0; piece_values], copies, sums, summed }
+        Ring { slots, piece: vec![0.0; piece_values], copies, sums, summed, chunks }
     }
 
     /// Values of pinned memory.
     pub(super) fn values(&self) -> usize {
-        self.slots.len() * self.piece.len() + DIRECT * self.chunks()
-    }
-
-    /// Chunks of a piece.
-    fn chunks(&self) -> usize {
-        self.piece.len().div_ceil(CHUNK_VALUES)
+        self.slots.len() * self.chunks * CHUNK_VALUES + DIRECT * self.chunks
     }
 
     /// Begins to sum up the chunks of a piece where it lies on the device, after `event`: the `number`th that goes directly. Of the
@@ -56,7 +54,7 @@ impl<D: Copies> Ring<D> {
         number: usize,
         event: &D::Event,
     ) -> Summed<D> {
-        let place = number % DIRECT * self.chunks();
+        let place = number % DIRECT * self.chunks;
         device.stream_after(&self.sums, event);
         let values = first..first + piece.length;
         let runs = (values, CHUNK_VALUES);

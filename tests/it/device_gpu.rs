@@ -6,7 +6,7 @@ use forebay::trainer::device::{Device, Share, StandInDevice, StandInOptions};
 use forebay::trainer::publication::{Publisher, PublisherOptions, Reader, ReaderOptions};
 use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError, GotFrom};
 
-use crate::device_tier::{CHUNK, layout, one, values, ways};
+use crate::device_tier::{CHUNK, damage, layout, one, values, ways};
 use crate::support::World;
 
 const MUCH: u64 = 1 << 40;
@@ -60,6 +60,7 @@ fn moves<D: Share>(Pair { left, came }: &Pair<D>) {
     for (way, objects) in ways(&world) {
         for pinned in [0, MUCH] {
             let (out, back) = (tier(left, &objects, pinned), tier(came, &objects, pinned));
+            let mut bytes = 0;
             for (number, (weights, moments)) in lengths.into_iter().enumerate() {
                 let key = format!("{way}.{pinned}.{number}");
                 let state = [values(1, weights), values(2, moments)];
@@ -73,6 +74,13 @@ fn moves<D: Share>(Pair { left, came }: &Pair<D>) {
                 assert_eq!(back.get(&key, Which::Latest, &mut parts).expect("the version"), version);
                 assert!([read(came, &first), read(came, &second)] == state, "{key}");
                 objects.get(&key, Which::Latest).unwrap().verify().unwrap();
+                bytes += 4 * (weights + moments) as u64;
+            }
+            // What is sent through a socket has no place here.
+            let expected = if pinned > 0 && way != "sent" { (bytes, 0) } else { (0, bytes) };
+            for stats in [out.stats(), back.stats()] {
+                assert_eq!((stats.direct_bytes, stats.staged_bytes), expected, "{way}, {pinned}");
+                assert_eq!(stats.mappings_refused, 0);
             }
         }
     }
@@ -121,6 +129,22 @@ fn is_verified<D: Share>(Pair { left, .. }: &Pair<D>) {
     }
 }
 
+/// A byte that changed where an object lies is found on its way in, by whoever sums it up.
+fn damage_is_found<D: Share>(Pair { left, .. }: &Pair<D>) {
+    for pinned in [0, MUCH] {
+        let world = World::new();
+        let (tier, all) = (tier(left, &world.embedded(), pinned), values(9, 12 * CHUNK + 5));
+        let buffer = loaded(left, &all);
+        let parts = [DevicePart::of("weights", &buffer)];
+        tier.set("solver", Expected::Absent, &one(all.len()), &parts).unwrap();
+        damage(&world, &all, 9 * CHUNK + 500);
+        let mut target = left.allocate(all.len());
+        let got = tier.get("solver", Which::Latest, &mut [DevicePartMut::of("weights", &mut target)]);
+        let Err(DeviceTierError::Damaged { reason }) = got else { panic!("{got:?}") };
+        assert!(reason.contains("chunk 9 of \"weights\""), "{reason}");
+    }
+}
+
 /// A version that is on a device comes from there, and one that is only in the store from the store.
 fn comes_from_the_nearest<D: Share>(Pair { left, came }: &Pair<D>) {
     let world = World::new();
@@ -165,6 +189,7 @@ fn states_of_the_stand_in_move_whole_and_are_found_out_when_they_change() {
     moves(&pair);
     exchanges(&pair);
     is_verified(&pair);
+    damage_is_found(&pair);
     comes_from_the_nearest(&pair);
 }
 
@@ -175,6 +200,7 @@ fn states_of_a_gpu_move_whole_and_are_found_out_when_they_change() {
     moves(&pair);
     exchanges(&pair);
     is_verified(&pair);
+    damage_is_found(&pair);
     comes_from_the_nearest(&pair);
     let Pair { left, came } = pair;
     has_no_room(&left);

@@ -193,3 +193,53 @@ fn an_exchange_of_pinned_states_goes_both_ways_at_once() {
         assert!(beside > 0, "seed {seed}: nothing went both ways at once");
     }
 }
+
+/// A sum that fails is a copy that has not come: no version, or the old one alone, and the next try does.
+#[test]
+fn a_sum_that_fails_leaves_no_version_and_the_next_try_does() {
+    for fault in [0, 3, 7] {
+        let world = World::new();
+        let objects = world.embedded();
+        let options = StandInOptions { seed: 3, sum_faults: vec![fault], ..StandInOptions::default() };
+        let (device, all) = (StandInDevice::new(options), values(4, 8 * CHUNK));
+        let (tier, mut buffer) = (tier(&device, &objects, MUCH), loaded(&device, &all));
+        let failed = set(&tier, "solver", &buffer, all.len());
+        assert!(matches!(failed, Err(DeviceTierError::Device(_))), "{failed:?}");
+        assert!(objects.get("solver", Which::Latest).is_err());
+        assert_eq!(set(&tier, "solver", &buffer, all.len()).unwrap(), 1);
+        objects.get("solver", Which::Latest).unwrap().verify().unwrap();
+        get(&tier, "solver", &mut buffer).unwrap();
+        assert!(read(&device, &buffer) == all);
+    }
+}
+
+#[test]
+fn an_exchange_whose_sum_fails_has_set_the_old_state_or_says_that_it_is_lost() {
+    let (mut kept, mut lost) = (0, 0);
+    for fault in 0..16 {
+        let world = World::new();
+        let objects = world.embedded();
+        let (old, new, length) = (values(1, 8 * CHUNK), values(2, 8 * CHUNK), 8 * CHUNK);
+        let good = device(1);
+        set(&tier(&good, &objects, MUCH), "verifier", &loaded(&good, &new), length).unwrap();
+        let options = StandInOptions { seed: 3, sum_faults: vec![fault], ..StandInOptions::default() };
+        let device = StandInDevice::new(options);
+        let (tier, mut buffer) = (tier(&device, &objects, MUCH), loaded(&device, &old));
+        let mut parts = [DevicePartMut::of("weights", &mut buffer)];
+        let layout = one(length);
+        let done =
+            tier.exchange(("solver", Expected::Absent, &layout), ("verifier", Which::Latest), &mut parts);
+        match done {
+            Err(DeviceTierError::Exchanged { set: 1, .. }) => {
+                kept += 1;
+                objects.get("solver", Which::Latest).unwrap().verify().unwrap();
+            }
+            Err(DeviceTierError::Overwritten { .. }) => {
+                lost += 1;
+                assert!(objects.get("solver", Which::Latest).is_err());
+            }
+            other => panic!("{fault}: {other:?}"),
+        }
+    }
+    assert_eq!((kept, lost), (8, 8), "of the sums of either way");
+}

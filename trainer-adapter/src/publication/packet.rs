@@ -190,4 +190,19 @@ mod tests {
         let soon = Some(Instant::now());
         assert_eq!(wait_for(&[other.as_fd(), peer.process.as_fd()], soon).unwrap(), [true, false]);
     }
+
+    #[test]
+    fn a_watch_ends_with_what_comes_with_its_time_and_with_the_deadline() {
+        let (one, other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let (now, files) = (Instant::now, [other.as_fd()]);
+        let [past, never] = [now(), now() + std::time::Duration::from_secs(600)];
+        assert_eq!(watch_for(&files, Some(past), never).unwrap(), [false]);
+        let soon = now() + std::time::Duration::from_millis(1);
+        assert_eq!(watch_for(&files, Some(soon), never).unwrap(), [false]);
+        assert!(now() >= soon);
+        assert_eq!(watch_for(&files, Some(now()), past).unwrap(), [false]);
+        one.send(b"come").unwrap();
+        assert_eq!(watch_for(&files, None, never).unwrap(), [true]);
+        assert_eq!(watch_for(&files, None, past).unwrap(), [true]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_trainer_adapter::device::cuda::{CudaError, CudaLibraries, CudaOptions, Gpu, gpus};
-use forebay_trainer_adapter::device::{Exchanged, exchange};
+use forebay_trainer_adapter::device::{CopyRange, Exchanged, exchange};
 use forebay_trainer_adapter::{
     Copies, CudaDevice, Device, Error, ErrorKind, GenerateOptions, GenerateRequest, Policy, PolicyConfig,
     Row, SampleKey, Trainer, TrainerOptions, Unit, generate,
@@ -168,4 +168,22 @@ fn memory_that_runs_out_is_an_error() {
     assert!(values[0].is_nan());
     let error = device.check().unwrap_err();
     assert!(error.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+}
+
+/// What was under way when the device failed is over when it was waited for: its memory may be another's then.
+#[test]
+fn a_device_that_has_failed_waits_for_what_it_was_given_before() {
+    let libraries = apart("waits");
+    let device = CudaDevice::open(&CudaOptions { libraries, ..CudaOptions::default() }).unwrap();
+    let (source, mapped) = (crate::operations::buffer(&device, 1, 100), crate::pinned::Mapped::new(100));
+    let pinned = device.pin(mapped.foreign(true)).unwrap();
+    let stream = device.stream();
+    device.stream_after(&stream, &device.computed());
+    let range = CopyRange { device_offset: 0, host_offset: 0, length: 100 };
+    let event = device.copy_to_pinned_async(&stream, &source, &pinned, range);
+    let _none = device.allocate(1 << 50);
+    assert!(device.check().is_err());
+    assert!(mapped.read().iter().all(|value| *value == 0.0), "late");
+    assert!(device.wait(&event).is_err());
+    assert_eq!(mapped.read(), crate::operations::random(1, 100));
 }

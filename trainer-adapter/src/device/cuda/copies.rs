@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::checksums::Parts;
 use super::memory::{Pinned, Registered};
 use super::stream::{Event, Stream};
 use super::under_way::{Copy, Kept};
@@ -11,15 +12,27 @@ use crate::device::copies::lies_in;
 use crate::device::{Copies, CopyRange, Device, ForeignMemory};
 use crate::error::Error;
 
-/// A queue of copies. None if the device had failed when it was asked for.
+/// A queue of copies.
 #[derive(Debug)]
-pub struct CudaStream(Option<Stream>);
+pub struct CudaStream {
+    /// None if the device had failed when it was asked for.
+    stream: Option<Stream>,
+    /// Where sums leave what they find of the parts of their runs.
+    pub(super) parts: Parts,
+}
 
 /// A place in a stream. None if the device had failed before it was reached.
 #[derive(Debug, Clone)]
 pub struct CudaEvent(Option<Arc<Event>>);
 
 const VALUE: usize = size_of::<f32>();
+
+impl CudaEvent {
+    /// Of what the device has not been given.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+}
 
 fn failed(error: &CudaError) -> Error {
     Error::Copy { reason: error.to_string() }
@@ -63,12 +76,11 @@ impl CudaDevice {
         work: impl FnOnce(&Stream) -> Result<(), CudaError>,
     ) -> CudaEvent {
         let queued = self.queue.attempt(|| {
-            let Some(stream) = &stream.0 else { return Ok(None) };
-            work(stream)?;
-            let end = match stream.event() {
+            let Some(stream) = &stream.stream else { return Ok(None) };
+            let end = match work(stream).and_then(|()| stream.event()) {
                 Ok(end) => Arc::new(end),
                 Err(error) => {
-                    // The copy is under way, and nobody could tell when it ends: not before its memory is free.
+                    // Something may be under way, and nobody could tell when it ends: not before its memory is free.
                     let _ = stream.wait();
                     return Err(error);
                 }
@@ -132,7 +144,8 @@ impl Copies for CudaDevice {
     }
 
     fn stream(&self) -> CudaStream {
-        CudaStream(self.queue.attempt(|| Stream::new(self.queue.stream.context())))
+        let stream = self.queue.attempt(|| Stream::new(self.queue.stream.context()));
+        CudaStream { stream, parts: Parts::default() }
     }
 
     fn copy_to_host_async(
@@ -208,7 +221,7 @@ impl Copies for CudaDevice {
     }
 
     fn stream_after(&self, stream: &CudaStream, event: &CudaEvent) {
-        self.queue.attempt(|| match (&stream.0, &event.0) {
+        self.queue.attempt(|| match (&stream.stream, &event.0) {
             (Some(stream), Some(event)) => stream.come_after(event),
             _ => Ok(()),
         });
@@ -230,9 +243,13 @@ impl Copies for CudaDevice {
         Ok(is_done)
     }
 
+    /// Also when the device has failed: what was under way before may go on, and its memory is not to be another's meanwhile.
     fn wait(&self, event: &CudaEvent) -> Result<(), Error> {
-        self.of_event(event, Event::wait)?;
+        let waited = self.of_event(event, Event::wait);
+        if let (Err(_), Some(event)) = (&waited, &event.0) {
+            let _ = event.wait(); // the first failure is told
+        }
         self.queue.under_way.sweep();
-        Ok(())
+        waited
     }
 }

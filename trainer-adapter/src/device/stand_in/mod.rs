@@ -46,6 +46,8 @@ pub struct StandInOptions {
     pub copy_ticks_max: u64,
     /// Which copies fail, counted from 0 in the order in which they are queued. Default none.
     pub faults: Vec<usize>,
+    /// Sums that fail, counted from 0 over all streams. Default none.
+    pub sum_faults: Vec<usize>,
     /// How much memory of others may be pinned at a time. Default: any.
     pub pinned_bytes_max: u64,
     /// Its name among devices. Devices reach each other's memory whose names are the same up to the colon. Default `stand-in:0`.
@@ -56,7 +58,15 @@ impl Default for StandInOptions {
     fn default() -> Self {
         let identity = "stand-in:0".to_owned();
         let pinned_bytes_max = u64::MAX;
-        Self { threads: 1, seed: 0, copy_ticks_max: 8, faults: Vec::new(), pinned_bytes_max, identity }
+        Self {
+            threads: 1,
+            seed: 0,
+            copy_ticks_max: 8,
+            faults: Vec::new(),
+            sum_faults: Vec::new(),
+            pinned_bytes_max,
+            identity,
+        }
     }
 }
 
@@ -82,8 +92,9 @@ struct Shared {
 impl StandInDevice {
     /// A device that behaves as the options say.
     pub fn new(options: StandInOptions) -> Self {
-        let StandInOptions { threads, seed, copy_ticks_max, faults, pinned_bytes_max, identity } = options;
-        let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, faults));
+        let StandInOptions { threads, seed, copy_ticks_max, faults, sum_faults, pinned_bytes_max, identity } =
+            options;
+        let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, [faults, sum_faults]));
         let [busy, is_out_of_memory] = [(); 2].map(|()| AtomicBool::new(false));
         let [next_id, pinned_bytes] = [(); 2].map(|()| AtomicU64::new(0));
         let shared =

@@ -32,7 +32,7 @@ pub enum CopyWay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Copy(CopyWay),
-    /// The checksum of each run of so many values. It is in no trace, and no fault is counted for it.
+    /// The checksum of each run of so many values. It is in no trace.
     Sums {
         run: usize,
     },
@@ -90,9 +90,9 @@ struct Stream {
 pub(super) struct Schedule {
     random: u64,
     ticks_max: u64,
-    /// Which copies fail, counted from 0 over all streams.
-    faults: Vec<usize>,
-    copies: usize,
+    /// Which copies fail, and which sums, each counted from 0 over all streams.
+    faults: [Vec<usize>; 2],
+    queued: [usize; 2],
     tick: u64,
     streams: Vec<Stream>,
     /// What the host has waited for.
@@ -104,7 +104,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn new(seed: u64, ticks_max: u64, faults: Vec<usize>) -> Self {
+    pub(super) fn new(seed: u64, ticks_max: u64, faults: [Vec<usize>; 2]) -> Self {
         Self { random: seed, ticks_max: ticks_max.max(1), faults, ..Self::default() }
     }
 
@@ -124,9 +124,9 @@ impl Schedule {
     /// Queues a copy and gives the event of its end.
     pub(super) fn queue(&mut self, stream: usize, work: Work, source: Place, target: Place) -> StandInEvent {
         self.advance();
-        let is_copy = matches!(work, Work::Copy(_));
-        let fails = is_copy && self.faults.contains(&self.copies);
-        self.copies += usize::from(is_copy);
+        let kind = usize::from(!matches!(work, Work::Copy(_)));
+        let fails = self.faults[kind].contains(&self.queued[kind]);
+        self.queued[kind] += 1;
         let ticks_left = 1 + self.draw() % self.ticks_max;
         let own = &mut self.streams[stream];
         own.clock.join(&self.host);
