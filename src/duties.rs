@@ -1,16 +1,23 @@
 //! Drives a store's background duties: the store itself starts no thread.
+//!
+//! Two hands, of a thread each. A checkpoint of millions of rows writes for a second, and what is over is to be made free meanwhile; one
+//! that fails (the disk is full) is tried again after pauses, and the other duties, which make room, are not. Each hand tells of its own
+//! failures alone.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_store::Store;
+use forebay_store::{Error, Store};
 
 /// How often the store is asked whether something is due.
 const EVERY: Duration = Duration::from_millis(250);
+/// The longest pause between two tries of a checkpoint that fails: each writes what it can before it does.
+const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// A thread that syncs, takes checkpoints, applies retention and looks after space, as the store says that it is due. What
-/// fails is logged and tried again. It ends when this is dropped, which waits for what it is doing, or when the store is closed.
+/// Two threads: one syncs, applies retention and looks after space, as the store says that it is due, the other takes checkpoints beside
+/// it. What fails is logged and tried again, a checkpoint after pauses of up to 8 seconds. They end when this is dropped, which waits for
+/// what they are doing, or when the store is closed.
 ///
 /// ```
 /// use forebay::store::{Options, Store};
@@ -22,44 +29,92 @@ const EVERY: Duration = Duration::from_millis(250);
 /// ```
 #[derive(Debug)]
 pub struct Duties {
+    hands: Vec<Hand>,
+}
+
+/// One of the threads.
+#[derive(Debug)]
+struct Hand {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Duties {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
     /// When the operating system gives no thread.
     pub fn of(store: &Store) -> std::io::Result<Self> {
-        let (stop, stopped) = channel();
-        let store = store.clone();
-        let work = move || {
-            let mut told = None;
-            // A store that is closed says so to whoever uses it next.
-            while store.closed().is_none() && stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let failed = store.run_once().err().map(|error| error.to_string());
-                tell(failed.as_deref(), told.as_deref());
-                told = failed;
-            }
-        };
-        let thread = std::thread::Builder::new().name("store-duties".into()).spawn(work)?;
-        Ok(Duties { stop: Some(stop), thread: Some(thread) })
+        let tends = |store: &Store| store.run_once_beside_checkpoints().map(|_| true);
+        let tend = Hand::of(store, "store-duties", |_| EVERY, tends)?;
+        let checkpoint = Hand::of(store, "store-checkpoint", pause, Store::checkpoint_if_due)?;
+        Ok(Duties { hands: vec![tend, checkpoint] })
     }
 }
 
-/// Tells what fails once and not four times a second, and when it is over.
-fn tell(failed: Option<&str>, told: Option<&str>) {
-    match failed {
-        Some(error) if told != Some(error) => {
-            tracing::warn!(error, "a background duty of the store failed; it is tried again");
-        }
-        None if told.is_some() => tracing::info!("the store's background duties work again"),
-        _ => {}
+/// How long a checkpoint waits for its next look at the store, after so many that failed in a row.
+fn pause(failures: u32) -> Duration {
+    EVERY.saturating_mul(1 << failures.min(16)).min(PAUSE_MAX)
+}
+
+impl Hand {
+    /// Works again and again, after pauses that the failures in a row decide. Whether there was anything to do is what `work` says.
+    fn of(
+        store: &Store,
+        name: &'static str,
+        pause: fn(u32) -> Duration,
+        work: fn(&Store) -> Result<bool, Error>,
+    ) -> std::io::Result<Self> {
+        let (stop, stopped) = channel();
+        let store = store.clone();
+        let work = move || {
+            let (mut told, mut failures) = (None, 0);
+            // A store that is closed says so to whoever uses it next.
+            while store.closed().is_none()
+                && stopped.recv_timeout(pause(failures)) == Err(RecvTimeoutError::Timeout)
+            {
+                match work(&store) {
+                    Err(error) => {
+                        failures += 1;
+                        tell_failure(name, &error.to_string(), &mut told);
+                    }
+                    // What was not tried is not over.
+                    Ok(false) => {}
+                    Ok(true) => {
+                        failures = 0;
+                        tell_recovery(name, &mut told);
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(work)?;
+        Ok(Hand { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// Tells what fails once and not four times a second.
+fn tell_failure(name: &str, error: &str, told: &mut Option<String>) {
+    if told.as_deref() != Some(error) {
+        tracing::warn!(name, error, "a background duty of the store failed; it is tried again");
+        *told = Some(error.to_owned());
+    }
+}
+
+/// Tells when it is over.
+fn tell_recovery(name: &str, told: &mut Option<String>) {
+    if told.take().is_some() {
+        tracing::info!(name, "the store's background duties work again");
     }
 }
 
 impl Drop for Duties {
+    /// Both are told before either is waited for.
+    fn drop(&mut self) {
+        self.hands.iter_mut().for_each(|hand| _ = hand.stop.take());
+    }
+}
+
+impl Drop for Hand {
     fn drop(&mut self) {
         self.stop.take(); // the thread sees that nobody can send any more
         if let Some(thread) = self.thread.take()
@@ -67,5 +122,43 @@ impl Drop for Duties {
         {
             tracing::warn!("the thread of the store's background duties panicked");
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_fails_is_tried_again_ever_later_and_never_much_later() {
+        let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_millis() as u64).collect();
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
+        assert_eq!(pause(u32::MAX), PAUSE_MAX);
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_its_end_once() {
+        let mut told = None;
+        tell_failure("store-checkpoint", "the disk is full", &mut told);
+        assert_eq!(told.as_deref(), Some("the disk is full"));
+        tell_failure("store-checkpoint", "the disk is gone", &mut told);
+        assert_eq!(told.as_deref(), Some("the disk is gone"));
+        tell_recovery("store-checkpoint", &mut told);
+        assert_eq!(told, None);
+    }
+
+    #[test]
+    fn both_hands_work_until_they_are_dropped_or_the_store_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = forebay_store::Options::default().checkpoint_records(1);
+        let store = Store::open(dir.path().join("store"), options).unwrap();
+        let duties = Duties::of(&store).unwrap();
+        store.create_table("solver", forebay_store::Schema::default()).unwrap();
+        while !dir.path().join("store/MANIFEST").exists() {
+            std::thread::yield_now(); // the hand that takes checkpoints has come to it
+        }
+        drop(duties);
+        Duties::of(&store).unwrap();
     }
 }

@@ -110,16 +110,26 @@ fn store(workload: &Workload, level: Durability, writers: usize) -> Outcome<Seen
     let ids = workload::sample_ids(samples)?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let housekeeper = scope.spawn(|| -> Outcome<()> {
-            while !done.load(Ordering::Relaxed) {
-                run.store.run_once()?;
-                std::thread::park_timeout(DUTY_INTERVAL);
-            }
-            Ok(())
-        });
+        // Two hands, as `forebay::Duties` has them.
+        let tend = |work: fn(&Store) -> Result<(), forebay_store::Error>| {
+            let (store, done) = (&run.store, &done);
+            scope.spawn(move || -> Outcome<()> {
+                while !done.load(Ordering::Relaxed) {
+                    work(store)?;
+                    std::thread::park_timeout(DUTY_INTERVAL);
+                }
+                Ok(())
+            })
+        };
+        let hands = [
+            tend(|store| store.run_once_beside_checkpoints().map(drop)),
+            tend(|store| store.checkpoint_if_due().map(drop)),
+        ];
         let seen = run.versions(workload, &ids, writers);
         done.store(true, Ordering::Relaxed);
-        housekeeper.join().map_err(|_| "housekeeping panicked")??;
+        for hand in hands {
+            hand.join().map_err(|_| "housekeeping panicked")??;
+        }
         seen
     })
 }

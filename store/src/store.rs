@@ -285,6 +285,29 @@ impl Store {
     /// is not [closed](Self::closed) the next call tries again: on a full disk no checkpoint can be taken, and what retention and
     /// the extents' care give back makes room for it.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
+        self.duties(|| self.0.checkpoint_if_due().map(drop))
+    }
+
+    /// As [`run_once`](Self::run_once), and leaves checkpoints to another thread, which calls
+    /// [`checkpoint_if_due`](Self::checkpoint_if_due): a checkpoint of many rows takes a second, in which nothing that is over would be made
+    /// free.
+    ///
+    /// # Errors
+    /// As [`run_once`](Self::run_once).
+    pub fn run_once_beside_checkpoints(&self) -> Result<Option<Timestamp>> {
+        self.duties(|| Ok(()))
+    }
+
+    /// Takes a checkpoint if one is due ([`Options::checkpoint_records`]) and nobody is taking one. Whether it did.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint); it is counted as a duty that failed.
+    pub fn checkpoint_if_due(&self) -> Result<bool> {
+        self.0.check_writable("take a checkpoint")?;
+        self.0.checkpoint_if_due().inspect_err(|_| _ = self.0.duties_failed.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn duties(&self, checkpoint: impl FnOnce() -> Result<()>) -> Result<Option<Timestamp>> {
         self.0.check_writable("look after it")?;
         let mut sync = None;
         let objects = || match self.0.objects_if_open() {
@@ -296,7 +319,7 @@ impl Store {
             self.0.expire().map(drop),
             self.apply_retention().map(drop),
             self.0.forget_groups_when_due(),
-            self.0.checkpoint_if_due(),
+            checkpoint(),
             self.0.tend_memory().map(drop),
             self.0.sync_when_due().map(|due| sync = due),
             self.0.prove_and_retire(),

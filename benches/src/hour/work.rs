@@ -114,7 +114,9 @@ impl<'w> Work<'w> {
         }
         threads.push(spawn(Box::new(|| self.score())));
         threads.push(spawn(Box::new(move || self.train(&on))));
-        threads.push(spawn(Box::new(|| self.tend())));
+        // Two hands, as `forebay::Duties` has them.
+        threads.push(spawn(Box::new(|| self.tend(|store| store.run_once_beside_checkpoints().map(drop)))));
+        threads.push(spawn(Box::new(|| self.tend(|store| store.checkpoint_if_due().map(drop)))));
         threads
     }
 
@@ -265,9 +267,9 @@ impl<'w> Work<'w> {
         true
     }
 
-    fn tend(&self) -> Outcome<()> {
+    fn tend(&self, work: fn(&Store) -> Result<(), forebay_store::Error>) -> Outcome<()> {
         while !self.is_stopped() {
-            self.store.run_once()?;
+            work(&self.store)?;
             std::thread::park_timeout(DUTY_INTERVAL);
         }
         Ok(())

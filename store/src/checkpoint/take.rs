@@ -388,11 +388,34 @@ impl Shared {
         self.checkpointer.take_and_let_go(self)
     }
 
-    /// Takes a checkpoint when enough has happened since the last one.
-    pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
-        if self.checkpointer.uncovered(self) >= self.options.checkpoint_records {
-            self.checkpoint()?;
+    /// Takes a checkpoint when enough has happened since the last one, unless somebody takes one now. Whether it did.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<bool> {
+        if self.checkpointer.uncovered(self) < self.options.checkpoint_records {
+            return Ok(false);
         }
-        Ok(())
+        match self.checkpointer.last.try_lock() {
+            Some(mut last) => self.checkpointer.take_after(self, &mut last).map(|_| true),
+            None => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod tests {
+    use crate::{Options, Store};
+
+    #[test]
+    fn a_checkpoint_that_somebody_takes_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), Options::default().checkpoint_records(1)).unwrap();
+        store.create_table("solver", crate::Schema::default()).unwrap();
+        let taking = store.0.checkpointer.last.lock();
+        let beside = |store: &Store| (store.checkpoint_if_due(), store.run_once());
+        let (due, others) = std::thread::scope(|scope| scope.spawn(|| beside(&store)).join().unwrap());
+        assert!(!due.unwrap(), "it is under way");
+        others.unwrap();
+        drop(taking);
+        assert!(store.checkpoint_if_due().unwrap());
     }
 }

@@ -179,6 +179,26 @@ fn a_checkpoint_is_due_after_so_many_records() {
 }
 
 #[test]
+fn a_checkpoint_that_is_due_is_left_to_whoever_takes_them() {
+    let world = World::new();
+    let store = Store::open(ROOT, world.options().checkpoint_records(50)).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    let manifest = || (&world.disk as &dyn Disk).exists(&Path::new(ROOT).join("MANIFEST"));
+    assert!(!store.checkpoint_if_due().unwrap(), "not due");
+    for row in 0..60 {
+        table.insert(0, &format!("q_{row}_0"), []).unwrap();
+        store.run_once_beside_checkpoints().unwrap();
+    }
+    assert!(!manifest(), "the other duties take none");
+    world.disk.set_capacity(world.disk.occupied());
+    assert_eq!(store.checkpoint_if_due().unwrap_err().kind(), Kind::Capacity);
+    assert_eq!(store.stats().duties_failed, 1);
+    world.disk.set_capacity(u64::MAX);
+    assert!(store.checkpoint_if_due().unwrap() && manifest());
+    assert!(!store.checkpoint_if_due().unwrap(), "not due any more");
+}
+
+#[test]
 fn a_damaged_checkpoint_is_named_and_nothing_is_changed() {
     let world = World::new();
     let store = run(&world, true);
