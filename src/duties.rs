@@ -12,12 +12,13 @@ use forebay_store::{Error, Store};
 
 /// How often the store is asked whether something is due.
 const EVERY: Duration = Duration::from_millis(250);
-/// The longest pause between two tries of a checkpoint that fails: each writes what it can before it does.
-const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// The longest pause between two tries of a checkpoint that fails: each writes what it can before it does. Room that the other duties make is
+/// to be used before the log has it.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Two threads: one syncs, applies retention and looks after space, as the store says that it is due, the other takes checkpoints beside
-/// it. What fails is logged and tried again, a checkpoint after pauses of up to 8 seconds. They end when this is dropped, which waits for
-/// what they are doing, or when the store is closed.
+/// it. What fails is logged and tried again, a checkpoint after pauses of up to 2 seconds. They end when this is dropped, which waits for
+/// what they are doing, or a pause after the store is closed.
 ///
 /// ```
 /// use forebay::store::{Options, Store};
@@ -35,6 +36,7 @@ pub struct Duties {
 /// One of the threads.
 #[derive(Debug)]
 struct Hand {
+    name: &'static str,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,7 +60,7 @@ fn pause(failures: u32) -> Duration {
 }
 
 impl Hand {
-    /// Works again and again, after pauses that the failures in a row decide. Whether there was anything to do is what `work` says.
+    /// Works again and again, after pauses that the failures in a row decide. Whether nothing is left to do is what `work` says.
     fn of(
         store: &Store,
         name: &'static str,
@@ -70,15 +72,15 @@ impl Hand {
         let work = move || {
             let (mut told, mut failures) = (None, 0);
             // A store that is closed says so to whoever uses it next.
-            while store.closed().is_none()
-                && stopped.recv_timeout(pause(failures)) == Err(RecvTimeoutError::Timeout)
+            while stopped.recv_timeout(pause(failures)) == Err(RecvTimeoutError::Timeout)
+                && store.closed().is_none()
             {
                 match work(&store) {
                     Err(error) => {
                         failures += 1;
                         tell_failure(name, &error.to_string(), &mut told);
                     }
-                    // What was not tried is not over.
+                    // Somebody else is at it.
                     Ok(false) => {}
                     Ok(true) => {
                         failures = 0;
@@ -88,7 +90,7 @@ impl Hand {
             }
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(work)?;
-        Ok(Hand { stop: Some(stop), thread: Some(thread) })
+        Ok(Hand { name, stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -120,7 +122,7 @@ impl Drop for Hand {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::warn!("the thread of the store's background duties panicked");
+            tracing::warn!(name = self.name, "a thread of the store's background duties panicked");
         }
     }
 }
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn a_checkpoint_that_fails_is_tried_again_ever_later_and_never_much_later() {
         let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_millis() as u64).collect();
-        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
+        assert_eq!(pauses, [250, 500, 1000, 2000, 2000, 2000, 2000, 2000]);
         assert_eq!(pause(u32::MAX), PAUSE_MAX);
     }
 
@@ -146,6 +148,24 @@ mod tests {
         assert_eq!(told.as_deref(), Some("the disk is gone"));
         tell_recovery("store-checkpoint", &mut told);
         assert_eq!(told, None);
+    }
+
+    #[test]
+    fn a_hand_goes_on_after_a_failure_and_ends_with_its_store() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static TRIES: AtomicU32 = AtomicU32::new(0);
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), forebay_store::Options::default()).unwrap();
+        let work: fn(&Store) -> Result<bool, Error> = |store| {
+            TRIES.fetch_add(1, Ordering::Relaxed);
+            store.table("nowhere").map(|_| true)
+        };
+        let mut hand = Hand::of(&store, "test", |_| Duration::ZERO, work).unwrap();
+        while TRIES.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        store.close("the test is over");
+        hand.thread.take().unwrap().join().unwrap();
     }
 
     #[test]

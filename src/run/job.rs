@@ -70,7 +70,7 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     }
     options.tokenizers.iter().try_for_each(|(_, file)| check_tokenizer(file))?;
     let store = open_store(config, &options.dir, options.resume)?;
-    let _duties = Duties::of(&store).context("cannot start the thread of the store's background duties")?;
+    let _duties = Duties::of(&store).context("cannot start the threads of the store's background duties")?;
     let archiving = config.file.archive.as_ref().map(|to| archived(&store, to)).transpose()?;
     let archive = archiving.as_ref().map(|(archive, _)| archive);
     let ranks = Ranks::new(config, data.vocabulary.size(), &store, &options.dir)?;

@@ -30,6 +30,6 @@ pub struct Stats {
     /// takes to sync costs no sync.
     pub extents_never_synced: u64,
     /// Background duties that failed since the store was opened; each is tried again with the next
-    /// [`Store::run_once`](crate::Store::run_once).
+    /// [`Store::run_once`](crate::Store::run_once), or [`Store::checkpoint_if_due`](crate::Store::checkpoint_if_due).
     pub duties_failed: u64,
 }

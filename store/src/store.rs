@@ -285,10 +285,10 @@ impl Store {
     /// is not [closed](Self::closed) the next call tries again: on a full disk no checkpoint can be taken, and what retention and
     /// the extents' care give back makes room for it.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
-        self.duties(|| self.0.checkpoint_if_due().map(drop))
+        self.duties(|| self.0.checkpoint_if_due().map(drop).and(self.0.tend_memory()))
     }
 
-    /// As [`run_once`](Self::run_once), and leaves checkpoints to another thread, which calls
+    /// As [`run_once`](Self::run_once), and leaves checkpoints and the budget of memory to another thread, which calls
     /// [`checkpoint_if_due`](Self::checkpoint_if_due): a checkpoint of many rows takes a second, in which nothing that is over would be made
     /// free.
     ///
@@ -298,13 +298,16 @@ impl Store {
         self.duties(|| Ok(()))
     }
 
-    /// Takes a checkpoint if one is due ([`Options::checkpoint_records`]) and nobody is taking one. Whether it did.
+    /// Takes a checkpoint if one is due ([`Options::checkpoint_records`]) and nobody is taking one, and lets go of memory before the budget
+    /// is reached, which takes one too. Whether none is due any more: it is `false` while somebody else takes the one that is.
     ///
     /// # Errors
-    /// As [`checkpoint`](Self::checkpoint); it is counted as a duty that failed.
+    /// As [`checkpoint`](Self::checkpoint); what could not be done is counted as a duty that failed.
     pub fn checkpoint_if_due(&self) -> Result<bool> {
         self.0.check_writable("take a checkpoint")?;
-        self.0.checkpoint_if_due().inspect_err(|_| _ = self.0.duties_failed.fetch_add(1, Ordering::Relaxed))
+        let (covered, memory) = (self.0.checkpoint_if_due(), self.0.tend_memory());
+        let done = covered.and_then(|covered| memory.map(|()| covered));
+        done.inspect_err(|_| _ = self.0.duties_failed.fetch_add(1, Ordering::Relaxed))
     }
 
     fn duties(&self, checkpoint: impl FnOnce() -> Result<()>) -> Result<Option<Timestamp>> {
@@ -320,7 +323,6 @@ impl Store {
             self.apply_retention().map(drop),
             self.0.forget_groups_when_due(),
             checkpoint(),
-            self.0.tend_memory().map(drop),
             self.0.sync_when_due().map(|due| sync = due),
             self.0.prove_and_retire(),
             self.0.tend_extents().map(drop),

@@ -388,15 +388,17 @@ impl Shared {
         self.checkpointer.take_and_let_go(self)
     }
 
-    /// Takes a checkpoint when enough has happened since the last one, unless somebody takes one now. Whether it did.
+    /// Takes a checkpoint when enough has happened since the last one, unless somebody takes one now: false then.
     pub(crate) fn checkpoint_if_due(&self) -> Result<bool> {
-        if self.checkpointer.uncovered(self) < self.options.checkpoint_records {
-            return Ok(false);
+        let is_due = || self.checkpointer.uncovered(self) >= self.options.checkpoint_records;
+        if !is_due() {
+            return Ok(true);
         }
-        match self.checkpointer.last.try_lock() {
-            Some(mut last) => self.checkpointer.take_after(self, &mut last).map(|_| true),
-            None => Ok(false),
+        let Some(mut last) = self.checkpointer.last.try_lock() else { return Ok(false) };
+        if is_due() {
+            self.checkpointer.take_after(self, &mut last)?;
         }
+        Ok(true)
     }
 }
 
