@@ -6,7 +6,7 @@ use forebay::trainer::device::{Device, Share, StandInDevice, StandInOptions};
 use forebay::trainer::publication::{Publisher, PublisherOptions, Reader, ReaderOptions};
 use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError, GotFrom};
 
-use crate::device_tier::{CHUNK, damage, layout, one, values, ways};
+use crate::device_tier::{CHUNK, damage, layout, loaded, one, read, values, ways};
 use crate::support::World;
 
 const MUCH: u64 = 1 << 40;
@@ -35,18 +35,6 @@ fn on_a_gpu() -> Option<Pair<CudaDevice>> {
             None
         }
     }
-}
-
-fn loaded<D: Share>(device: &D, values: &[f32]) -> D::Buffer {
-    let mut buffer = device.allocate(values.len());
-    device.upload(values, &mut buffer, 0);
-    buffer
-}
-
-fn read<D: Share>(device: &D, buffer: &D::Buffer) -> Vec<f32> {
-    let mut values = vec![0.0; device.length(buffer)];
-    device.download(buffer, 0, &mut values);
-    values
 }
 
 fn tier<D: Share>(device: &D, objects: &forebay::client::Objects, pinned_bytes_max: u64) -> DeviceTier<D> {

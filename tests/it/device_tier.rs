@@ -45,13 +45,13 @@ pub(crate) fn values(seed: u32, count: usize) -> Vec<f32> {
     (0..count).map(value).collect()
 }
 
-pub(crate) fn loaded(device: &StandInDevice, values: &[f32]) -> StandInBuffer {
+pub(crate) fn loaded<D: Device>(device: &D, values: &[f32]) -> D::Buffer {
     let mut buffer = device.allocate(values.len());
     device.upload(values, &mut buffer, 0);
     buffer
 }
 
-pub(crate) fn read(device: &StandInDevice, buffer: &StandInBuffer) -> Vec<f32> {
+pub(crate) fn read<D: Device>(device: &D, buffer: &D::Buffer) -> Vec<f32> {
     let mut values = vec![0.0; device.length(buffer)];
     device.download(buffer, 0, &mut values);
     values
