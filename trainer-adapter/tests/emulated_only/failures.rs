@@ -187,3 +187,25 @@ fn a_device_that_has_failed_waits_for_what_it_was_given_before() {
     assert!(device.wait(&event).is_err());
     assert_eq!(mapped.read(), crate::operations::random(1, 100));
 }
+
+/// Who sums up may be making room: a device without any is summed up as any other, and goes on.
+#[test]
+fn sums_take_no_memory_of_the_device() {
+    let libraries = apart("summed");
+    let device =
+        CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
+    let (source, stream) = (crate::operations::buffer(&device, 1, 5000), device.stream());
+    device.stream_after(&stream, &device.computed());
+    super::sharing::set_longest(&libraries, 0);
+    let mut host = device.allocate_host(5);
+    let event = device.sum_up_async(&stream, &source, (0..5000, 1000), &mut host, 0);
+    device.wait(&event).unwrap();
+    let mut sums = [0.0; 5];
+    device.read_host(&host, 0, &mut sums);
+    let expected = crate::operations::random(1, 5000);
+    let expected = expected.chunks(1000).map(forebay_trainer_adapter::device::crc32c);
+    assert!(sums.into_iter().map(f32::to_bits).eq(expected));
+    device.check().unwrap();
+    let _none = device.allocate(1);
+    assert!(device.check().is_err(), "there was no room at all");
+}

@@ -36,7 +36,7 @@ fn every_memory_is_given_back_also_when_it_could_not_be_mapped() {
 }
 
 #[allow(unsafe_code, reason = "calls of the emulation")]
-fn set_longest(libraries: &CudaLibraries, bytes: usize) {
+pub(super) fn set_longest(libraries: &CudaLibraries, bytes: usize) {
     // SAFETY: as above.
     unsafe {
         let library = libloading::Library::new(&libraries.driver[0]).unwrap();
