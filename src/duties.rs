@@ -1,23 +1,25 @@
 //! Drives a store's background duties: the store itself starts no thread.
 //!
-//! Two hands, of a thread each. A checkpoint of millions of rows writes for a second, and what is over is to be made free meanwhile; one
-//! that fails (the disk is full) is tried again after pauses, and the other duties, which make room, are not. Each hand tells of its own
-//! failures alone.
+//! Three hands, of a thread each. A sync of a gigabyte takes a second, as a checkpoint of millions of rows does, and what is over is to be
+//! made free meanwhile; a checkpoint that fails (the disk is full) is tried again after pauses, and the other duties, which make room, are
+//! not. Each hand tells of its own failures alone.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_store::{Error, Store};
+use forebay_store::{Error, Store, Timestamp};
 
-/// How often the store is asked whether something is due.
+/// How often the store is asked at least whether something is due.
 const EVERY: Duration = Duration::from_millis(250);
+/// And at most, where it says that something soon is.
+const SOON: Duration = Duration::from_millis(20);
 /// The longest pause between two tries of a checkpoint that fails: each writes what it can before it does. Room that the other duties make is
 /// to be used before the log has it.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Two threads: one syncs, applies retention and looks after space, as the store says that it is due, the other takes checkpoints beside
-/// it. What fails is logged and tried again, a checkpoint after pauses of up to 2 seconds. They end when this is dropped, which waits for
+/// Three threads: one applies retention and looks after space, as the store says that it is due, the second syncs, the third takes checkpoints.
+/// What fails is logged and tried again, a checkpoint after pauses of up to 2 seconds. They end when this is dropped, which waits for
 /// what they are doing, or a pause after the store is closed.
 ///
 /// ```
@@ -47,10 +49,34 @@ impl Duties {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn of(store: &Store) -> std::io::Result<Self> {
-        let tends = |store: &Store| store.run_once_beside_checkpoints().map(|_| true);
-        let tend = Hand::of(store, "store-duties", |_| EVERY, tends)?;
-        let checkpoint = Hand::of(store, "store-checkpoint", pause, Store::checkpoint_if_due)?;
-        Ok(Duties { hands: vec![tend, checkpoint] })
+        let checkpoint = |store: &Store| {
+            store.checkpoint_if_due().map(|done| if done { Came::ToAnEnd(None) } else { Came::TooLate })
+        };
+        let hands = [
+            Hand::of(store, "store-duties", |_| EVERY, |store| store.tend().map(Came::ToAnEnd)),
+            Hand::of(store, "store-sync", |_| EVERY, |store| store.sync_if_due().map(Came::ToAnEnd)),
+            Hand::of(store, "store-checkpoint", pause, checkpoint),
+        ];
+        Ok(Duties { hands: hands.into_iter().collect::<std::io::Result<_>>()? })
+    }
+}
+
+/// What became of a hand's work.
+#[derive(Clone, Copy, Debug)]
+enum Came {
+    /// Nothing is left to do before that moment, or before something happens.
+    ToAnEnd(Option<Timestamp>),
+    /// Somebody else is at it.
+    TooLate,
+}
+
+impl Came {
+    /// How long the hand rests then.
+    fn rest(self, now: Timestamp) -> Duration {
+        match self {
+            Came::ToAnEnd(Some(next)) => next.since(now).clamp(SOON, EVERY),
+            Came::ToAnEnd(None) | Came::TooLate => EVERY,
+        }
     }
 }
 
@@ -60,31 +86,31 @@ fn pause(failures: u32) -> Duration {
 }
 
 impl Hand {
-    /// Works again and again, after pauses that the failures in a row decide. Whether nothing is left to do is what `work` says.
+    /// Works again and again, after a rest of as long as `work` says, or after a pause that the failures in a row decide.
     fn of(
         store: &Store,
         name: &'static str,
         pause: fn(u32) -> Duration,
-        work: fn(&Store) -> Result<bool, Error>,
+        work: fn(&Store) -> Result<Came, Error>,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let store = store.clone();
         let work = move || {
-            let (mut told, mut failures) = (None, 0);
+            let (mut told, mut failures, mut wait) = (None, 0, pause(0));
             // A store that is closed says so to whoever uses it next.
-            while stopped.recv_timeout(pause(failures)) == Err(RecvTimeoutError::Timeout)
-                && store.closed().is_none()
-            {
+            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && store.closed().is_none() {
                 match work(&store) {
                     Err(error) => {
                         failures += 1;
                         tell_failure(name, &error.to_string(), &mut told);
+                        wait = pause(failures);
                     }
-                    // Somebody else is at it.
-                    Ok(false) => {}
-                    Ok(true) => {
-                        failures = 0;
-                        tell_recovery(name, &mut told);
+                    Ok(came) => {
+                        if matches!(came, Came::ToAnEnd(_)) {
+                            failures = 0;
+                            tell_recovery(name, &mut told);
+                        }
+                        wait = came.rest(store.clock().now());
                     }
                 }
             }
@@ -110,7 +136,7 @@ fn tell_recovery(name: &str, told: &mut Option<String>) {
 }
 
 impl Drop for Duties {
-    /// Both are told before either is waited for.
+    /// All are told before any is waited for.
     fn drop(&mut self) {
         self.hands.iter_mut().for_each(|hand| _ = hand.stop.take());
     }
@@ -140,6 +166,23 @@ mod tests {
     }
 
     #[test]
+    fn a_hand_rests_as_long_as_the_store_says_within_bounds() {
+        let now = Timestamp(1_000_000);
+        let cases = [
+            (None, 250),
+            (Some(1_100_000), 100),
+            (Some(0), 20),
+            (Some(1_000_001), 20),
+            (Some(i64::MAX), 250),
+        ];
+        for (next, milliseconds) in cases {
+            let came = Came::ToAnEnd(next.map(Timestamp));
+            assert_eq!(came.rest(now), Duration::from_millis(milliseconds), "{came:?}");
+        }
+        assert_eq!(Came::TooLate.rest(now), EVERY);
+    }
+
+    #[test]
     fn a_failure_is_told_once_and_its_end_once() {
         let mut told = None;
         tell_failure("store-checkpoint", "the disk is full", &mut told);
@@ -156,9 +199,9 @@ mod tests {
         static TRIES: AtomicU32 = AtomicU32::new(0);
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store"), forebay_store::Options::default()).unwrap();
-        let work: fn(&Store) -> Result<bool, Error> = |store| {
+        let work: fn(&Store) -> Result<Came, Error> = |store| {
             TRIES.fetch_add(1, Ordering::Relaxed);
-            store.table("nowhere").map(|_| true)
+            store.table("nowhere").map(|_| Came::TooLate)
         };
         let mut hand = Hand::of(&store, "test", |_| Duration::ZERO, work).unwrap();
         while TRIES.load(Ordering::Relaxed) < 3 {
@@ -169,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn both_hands_work_until_they_are_dropped_or_the_store_is_closed() {
+    fn the_hands_work_until_they_are_dropped_or_the_store_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let options = forebay_store::Options::default().checkpoint_records(1);
         let store = Store::open(dir.path().join("store"), options).unwrap();

@@ -110,7 +110,7 @@ fn store(workload: &Workload, level: Durability, writers: usize) -> Outcome<Seen
     let ids = workload::sample_ids(samples)?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Two hands, as `forebay::Duties` has them.
+        // Three hands, as `forebay::Duties` has them.
         let tend = |work: fn(&Store) -> Result<(), forebay_store::Error>| {
             let (store, done) = (&run.store, &done);
             scope.spawn(move || -> Outcome<()> {
@@ -122,7 +122,8 @@ fn store(workload: &Workload, level: Durability, writers: usize) -> Outcome<Seen
             })
         };
         let hands = [
-            tend(|store| store.run_once_beside_checkpoints().map(drop)),
+            tend(|store| store.tend().map(drop)),
+            tend(|store| store.sync_if_due().map(drop)),
             tend(|store| store.checkpoint_if_due().map(drop)),
         ];
         let seen = run.versions(workload, &ids, writers);

@@ -24,10 +24,10 @@ use std::fmt;
 pub enum Durability {
     /// Nothing beyond this process: acknowledged before the log is written. What was acknowledged since the last write of
     /// the log is gone when the process dies. A store of this level syncs nothing by itself but what calls of another level
-    /// wrote, and uses space again without: when the power fails, all since the last checkpoint or sync may be gone.
+    /// wrote: when the power fails, all since the last checkpoint or sync may be gone.
     Memory,
     /// Handed to the kernel before the acknowledgement: survives any end of the process, and may be lost when the power
-    /// fails before the next sync.
+    /// fails before the next sync. Space of what was written and is over between two syncs is used again before the second.
     #[default]
     Logged,
     /// On stable storage before the acknowledgement, with everything before it: survives a power failure. Calls at the

@@ -164,7 +164,7 @@ impl Options {
 
     /// How long what was acknowledged may stay unsynced while somebody calls [`Store::run_once`](crate::Store::run_once):
     /// what a power failure can take from the levels below `synced`, but for what a store at `memory` wrote at that level.
-    /// Default: one second. `Duration::MAX` leaves syncing to the kernel and to calls that ask for it.
+    /// Default: one second. `Duration::MAX` leaves syncing to calls that ask for it: a power failure may take all since the last of those.
     pub fn sync_interval(mut self, interval: Duration) -> Self {
         self.sync_interval = interval;
         self

@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) duties_failed: AtomicU64,
     /// When the background duty last synced, in microseconds since the Unix epoch.
     synced_at: AtomicI64,
+    /// When extents were last made free, in the same unit.
+    pub(crate) freed_at: AtomicI64,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,
     pub(crate) forgetting: Forgetting,
@@ -109,6 +111,7 @@ impl Shared {
             retiring: Retiring::default(),
             duties_failed: AtomicU64::new(0),
             synced_at: AtomicI64::new(options.clock.now().0),
+            freed_at: AtomicI64::new(i64::MIN),
             checkpointer,
             state: BusyMutex::ranked(Rank::State, state),
             numbering: Numbering::default(),

@@ -285,17 +285,33 @@ impl Store {
     /// is not [closed](Self::closed) the next call tries again: on a full disk no checkpoint can be taken, and what retention and
     /// the extents' care give back makes room for it.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
-        self.duties(|| self.0.checkpoint_if_due().map(drop).and(self.0.tend_memory()))
+        let mut sync = None;
+        let next = self.duties(|| {
+            let covered = self.0.checkpoint_if_due().map(drop);
+            let memory = self.0.tend_memory();
+            let synced = self.0.sync_when_due().map(|due| sync = due);
+            [covered, memory, synced]
+        })?;
+        Ok(next.into_iter().chain(sync).min())
     }
 
-    /// As [`run_once`](Self::run_once), and leaves checkpoints and the budget of memory to another thread, which calls
-    /// [`checkpoint_if_due`](Self::checkpoint_if_due): a checkpoint of many rows takes a second, in which nothing that is over would be made
-    /// free.
+    /// As [`run_once`](Self::run_once), and leaves what waits for the disk to two other threads, of which one calls [`sync_if_due`](Self::sync_if_due)
+    /// and the other [`checkpoint_if_due`](Self::checkpoint_if_due): a sync of a gigabyte and a checkpoint of millions of rows take a second
+    /// each, in which nothing that is over would be made free.
     ///
     /// # Errors
     /// As [`run_once`](Self::run_once).
-    pub fn run_once_beside_checkpoints(&self) -> Result<Option<Timestamp>> {
-        self.duties(|| Ok(()))
+    pub fn tend(&self) -> Result<Option<Timestamp>> {
+        self.duties(|| [])
+    }
+
+    /// Syncs what has been unsynced for [`Options::sync_interval`], and says when to call again; `None`: not before something is written.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync); what could not be done is counted as a duty that failed.
+    pub fn sync_if_due(&self) -> Result<Option<Timestamp>> {
+        self.0.check_writable("sync")?;
+        self.counted(self.0.sync_when_due())
     }
 
     /// Takes a checkpoint if one is due ([`Options::checkpoint_records`]) and nobody is taking one, and lets go of memory before the budget
@@ -306,32 +322,32 @@ impl Store {
     pub fn checkpoint_if_due(&self) -> Result<bool> {
         self.0.check_writable("take a checkpoint")?;
         let (covered, memory) = (self.0.checkpoint_if_due(), self.0.tend_memory());
-        let done = covered.and_then(|covered| memory.map(|()| covered));
-        done.inspect_err(|_| _ = self.0.duties_failed.fetch_add(1, Ordering::Relaxed))
+        self.counted(covered.and_then(|covered| memory.map(|()| covered)))
     }
 
-    fn duties(&self, checkpoint: impl FnOnce() -> Result<()>) -> Result<Option<Timestamp>> {
+    /// What every thread of duties does, with what one that does all of them has in their midst. Gives when to call again for the former.
+    fn duties<const OTHERS: usize>(
+        &self,
+        others: impl FnOnce() -> [Result<()>; OTHERS],
+    ) -> Result<Option<Timestamp>> {
         self.0.check_writable("look after it")?;
-        let mut sync = None;
         let objects = || match self.0.objects_if_open() {
             Some(core) => Objects::new(self.clone(), core).run_once().map(drop),
             None => Ok(()),
         };
         // In this order, each whatever came of those before it.
-        let outcomes = [
-            self.0.expire().map(drop),
-            self.apply_retention().map(drop),
-            self.0.forget_groups_when_due(),
-            checkpoint(),
-            self.0.sync_when_due().map(|due| sync = due),
-            self.0.prove_and_retire(),
-            self.0.tend_extents().map(drop),
-            objects(),
-        ];
-        let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
-        self.0.duties_failed.fetch_add(failed as u64, Ordering::Relaxed);
-        outcomes.into_iter().collect::<Result<()>>()?;
+        let before = [self.0.expire().map(drop), self.apply_retention(), self.0.forget_groups_when_due()];
+        let others = others();
+        let after = [self.0.prove_and_retire(), self.0.tend_extents(), objects()];
+        let outcomes = before.into_iter().chain(others).chain(after);
+        // Each failure counts, and the first is told.
+        outcomes.map(|outcome| self.counted(outcome)).fold(Ok(()), Result::and)?;
         let lease = self.0.state.lock().claims.next_deadline();
-        Ok(lease.into_iter().chain(sync).min())
+        Ok(lease.into_iter().chain(self.0.tend_again()).min())
+    }
+
+    /// Counts a duty that failed.
+    fn counted<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.inspect_err(|_| _ = self.0.duties_failed.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -114,8 +114,9 @@ impl<'w> Work<'w> {
         }
         threads.push(spawn(Box::new(|| self.score())));
         threads.push(spawn(Box::new(move || self.train(&on))));
-        // Two hands, as `forebay::Duties` has them.
-        threads.push(spawn(Box::new(|| self.tend(|store| store.run_once_beside_checkpoints().map(drop)))));
+        // Three hands, as `forebay::Duties` has them.
+        threads.push(spawn(Box::new(|| self.tend(|store| store.tend().map(drop)))));
+        threads.push(spawn(Box::new(|| self.tend(|store| store.sync_if_due().map(drop)))));
         threads.push(spawn(Box::new(|| self.tend(|store| store.checkpoint_if_due().map(drop)))));
         threads
     }

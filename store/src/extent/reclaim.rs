@@ -19,6 +19,7 @@ use crate::local;
 use crate::log;
 use crate::shared::Shared;
 use crate::state::State;
+use crate::sync::atomic::Ordering;
 
 /// How often who waits for room looks again by himself: a reader that drops its last buffer tells nobody.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -45,17 +46,18 @@ pub struct PinInfo {
 /// How far the log is safe.
 ///
 /// Either the record that emptied a generation is proven to be on stable storage: durable alone would not do, for whoever
-/// puts back what records carry must know how far nothing is missing. Or nobody was promised anything that stands on the
-/// record that first named a value in it, nor on any after that. Then a crash of the process leads to the end of the log, where
+/// puts back what records carry must know how far nothing is missing. Or no sync has begun that is to make the record stable
+/// that first named a value in it, nor so any after that. Then a crash of the process leads to the end of the log, where
 /// the generation is empty: the log is handed to the kernel before the file is used again. And one of the machine leads at
-/// worst to before that first record, for recovery ends the log where everything that the state names is there.
+/// worst to what the last sync made stable, for recovery ends the log where everything that the state names is there; more was promised
+/// to nobody.
 struct Stable<'a> {
     log: &'a log::Writer,
 }
 
 impl Stable<'_> {
     fn covers(&self, life: &Life) -> bool {
-        self.is_proven(life) || self.log.is_unpromised(life.first_named)
+        self.is_proven(life) || self.log.is_beyond_syncs(life.first_named)
     }
 
     fn is_proven(&self, life: &Life) -> bool {
@@ -81,6 +83,7 @@ impl Shared {
         let count = over.len();
         over.into_iter().try_for_each(|extent| self.values.give_free(extent))?;
         if count > 0 {
+            self.freed_at.store(self.options.clock.now().0, Ordering::Relaxed);
             self.space_freed.notify(usize::MAX);
         }
         Ok(count)

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use crate::durability::Durability;
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::shared::Shared;
+use crate::sync::atomic::Ordering;
 
-/// Less space than this is not worth a sync of its own.
-const SYNC_BYTES_MIN: u64 = 64 << 20;
-/// A segment of the log is not followed by another for a proof before it is so long.
-const PROVING_SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Less space than this is not worth a proof of its own.
+const PROOF_BYTES_MIN: u64 = 64 << 20;
+/// Where extents were made free so lately, more will be soon: writers that find none make new ones.
+const FREED_LATELY: Duration = Duration::from_secs(1);
+/// After so long it is looked then whether more are over.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Shared {
     /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and lets go of
@@ -26,7 +29,7 @@ impl Shared {
         if evacuated.moved > 0 {
             self.reclaim()?;
         }
-        if self.sync_to_reclaim()? {
+        if self.prove_to_reclaim()? {
             self.reclaim()?;
         }
         for pin in self.pins().iter().filter(|pin| pin.overdue) {
@@ -52,29 +55,25 @@ impl Shared {
         self.values.seal_below(current.unwrap_or(0));
     }
 
-    /// Syncs before its time when more space waits for that than is free: new files cost more than a sync, and what is
-    /// written meanwhile would grow the store. True when there was such space.
+    /// When extents should be looked at again, where some come and go.
+    pub(crate) fn tend_again(&self) -> Option<Timestamp> {
+        let (now, freed) = (self.options.clock.now(), Timestamp(self.freed_at.load(Ordering::Relaxed)));
+        (freed..freed.after(FREED_LATELY)).contains(&now).then(|| now.after(LOOK_AGAIN))
+    }
+
+    /// Brings the proof of how far the last sync was, when more space waits for that than is free: new files cost more. True when
+    /// there was such space.
     ///
-    /// The proof of how far that was is the header of a new segment. The next record would bring it, too, but that has to be
-    /// synced with all that was written meanwhile, much of which may be over before its turn comes. So it does only where the
-    /// segment is small: many of those would cost more.
-    ///
-    /// At `memory` such space is what lived when something else was synced, and there is no more of it before the next sync,
-    /// whatever is written: it waits for that, and only the proof is brought.
-    fn sync_to_reclaim(&self) -> Result<bool> {
+    /// The proof is the header of a new segment. The next record would bring it, too, but that has to be synced with all
+    /// that was written meanwhile, much of which may be over before its turn comes. What waits is what lived when the last sync began,
+    /// and there is no more of it before the next one, whatever is written: no sync comes before its time for it.
+    fn prove_to_reclaim(&self) -> Result<bool> {
         if self.options.sync_interval == Duration::MAX {
             return Ok(false);
         }
         let waiting = self.unproven_bytes();
-        if waiting < SYNC_BYTES_MIN.max(self.values.free_bytes()) {
+        if waiting < PROOF_BYTES_MIN.max(self.values.free_bytes()) {
             return Ok(false);
-        }
-        if self.options.durability > Durability::Memory {
-            self.sync_all()?;
-            if self.log.is_unsynced() && self.log.segment_bytes() < PROVING_SEGMENT_BYTES_MIN {
-                self.sync_all()?;
-                return Ok(true);
-            }
         }
         let proven = self.log.proven_through();
         self.log.prove_durable().map_err(|error| self.close_after(&error))?;

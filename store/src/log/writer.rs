@@ -59,9 +59,11 @@ struct Buffer {
     files_synced: u64,
     /// How far the log was durable by what the last record says.
     marked: u64,
-    /// Of every record below this one somebody was told that it outlives the process, or a sync that has begun is about to
-    /// make it stable. What only later records named may be lost with them.
+    /// Of every record below this one somebody was told that it outlives the process.
     promised: u64,
+    /// Every record below this one is stable, or a sync that has begun is to make it so. What only later records named may be
+    /// lost with them when the machine goes down.
+    sync_begun: u64,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,7 @@ impl Writer {
             files_synced: 0,
             marked: 0,
             promised: next_sequence,
+            sync_begun: next_sequence,
         };
         Writer {
             boot: directory.disk.boot(),
@@ -160,11 +163,6 @@ impl Writer {
         self.commit.syncs()
     }
 
-    /// Bytes of the segment that is being written.
-    pub(crate) fn segment_bytes(&self) -> u64 {
-        self.file.lock().bytes
-    }
-
     /// Every record below this one is on stable storage, with every byte that it names and that is not over by them.
     pub(crate) fn durable_through(&self) -> u64 {
         self.commit.durable()
@@ -203,10 +201,10 @@ impl Writer {
         buffer.promised = buffer.next_sequence;
     }
 
-    /// Whether nothing is promised of a record, nor so of any after it. A sync that began before has its promise here by then;
-    /// one that begins later covers every record that is appended now.
-    pub(crate) fn is_unpromised(&self, sequence: u64) -> bool {
-        sequence >= self.buffer.lock().promised
+    /// Whether no sync has begun that is to make a record stable, nor so any after it. One that begins later covers every
+    /// record that is appended now.
+    pub(crate) fn is_beyond_syncs(&self, sequence: u64) -> bool {
+        sequence >= self.buffer.lock().sync_begun
     }
 
     /// Takes a record into the buffer. Called with the state locked, so that the log has the order of the state's changes.
@@ -275,7 +273,7 @@ impl Writer {
     fn lead(&self, named: SyncNamed<'_>) -> Result<u64> {
         let (files_pending, before) = {
             let mut buffer = self.buffer.lock();
-            buffer.promised = buffer.next_sequence;
+            buffer.sync_begun = buffer.next_sequence;
             (buffer.files_named > buffer.files_synced, buffer.next_sequence)
         };
         if files_pending {

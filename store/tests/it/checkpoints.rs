@@ -187,7 +187,7 @@ fn a_checkpoint_that_is_due_is_left_to_whoever_takes_them() {
     assert!(store.checkpoint_if_due().unwrap() && !manifest(), "not due");
     for row in 0..60 {
         table.insert(0, &format!("q_{row}_0"), []).unwrap();
-        store.run_once_beside_checkpoints().unwrap();
+        store.tend().unwrap();
     }
     assert!(!manifest(), "the other duties take none");
     world.disk.set_capacity(world.disk.occupied());

@@ -129,22 +129,36 @@ fn chunks_that_are_gone_stay_gone_over_checkpoints() {
     assert!(run.store.stats().memory_bytes <= heap);
 }
 
-// FX-95, FX-B18
+// FX-95, FX-B10, FX-B18
 #[test]
-fn much_space_is_used_again_before_the_next_sync_is_due() {
-    for (bytes, is_synced) in [(1 << 20, false), (65 << 20, true)] {
+fn space_that_no_sync_has_come_to_is_free_at_once_and_other_space_after_the_next() {
+    let (little, much) = (1 << 20, 65 << 20);
+    for (bytes, lived_through_a_sync, is_free) in [
+        (little, false, [true, true]),
+        (much, false, [true, true]),
+        (little, true, [false, false]), // the next record brings the proof
+        (much, true, [false, true]),
+    ] {
         let world = World::new();
         let run = Run::open(world.options().extent_bytes(1 << 20, 1 << 30).sync_interval(HOUR));
         let prompt = "x".repeat(bytes);
         run.table.insert(0, "q_0_0", [("prompt", prompt.as_str().into()), ("reward", 1.0.into())]).unwrap();
+        if lived_through_a_sync {
+            run.store.sync().unwrap();
+        }
         run.train();
-        let before = run.store.stats().syncs;
-        run.store.run_once().unwrap();
-        let stats = run.store.stats();
-        assert_eq!(stats.syncs > before, is_synced, "{bytes} bytes");
-        assert_eq!(stats.free_extent_bytes >= bytes as u64, is_synced, "{bytes} bytes");
-        run.store.run_once().unwrap();
-        assert_eq!(run.store.stats().syncs, stats.syncs, "nothing waits any more");
+        for (due, is_free) in is_free.into_iter().enumerate() {
+            let before = run.store.stats().syncs;
+            run.store.run_once().unwrap();
+            let stats = run.store.stats();
+            assert_eq!(stats.syncs - before, due as u64, "{bytes} bytes: none before its time");
+            assert_eq!(
+                stats.free_extent_bytes >= bytes as u64,
+                is_free,
+                "{bytes} bytes, {lived_through_a_sync}"
+            );
+            world.clock.advance(HOUR);
+        }
     }
 }
 

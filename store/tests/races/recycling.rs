@@ -136,16 +136,19 @@ fn a_cell_that_is_read_while_its_row_goes_is_whole_or_gone() {
     );
 }
 
-/// At `memory` extents are used again before they are synced: whoever syncs or takes a checkpoint beside that finds what was
-/// there then.
+/// Extents are used again before they are synced: whoever syncs or takes a checkpoint beside that finds what was there then.
 // FX-B03, FX-B10
 #[test]
 fn what_is_synced_beside_extents_that_are_used_again_outlives_the_power() {
+    [Durability::Memory, Durability::Logged].into_iter().for_each(keep_beside_recycling);
+}
+
+fn keep_beside_recycling(level: Durability) {
     let (recycled, kept) = (Seen::default(), Seen::default());
     let seen = [recycled.clone(), kept.clone()];
     explore(300, move || {
         let world = World::new();
-        let options = world.options().extent_bytes(4096, 8192).durability(Durability::Memory);
+        let options = world.options().extent_bytes(4096, 8192).durability(level);
         let store = Store::open(ROOT, options).unwrap();
         let table = store.create_table("solver", solver_schema()).unwrap();
         store.sync().unwrap();
