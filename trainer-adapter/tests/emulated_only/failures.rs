@@ -174,18 +174,23 @@ fn memory_that_runs_out_is_an_error() {
 #[test]
 fn a_device_that_has_failed_waits_for_what_it_was_given_before() {
     let libraries = apart("waits");
-    let device = CudaDevice::open(&CudaOptions { libraries, ..CudaOptions::default() }).unwrap();
-    let (source, mapped) = (crate::operations::buffer(&device, 1, 100), crate::pinned::Mapped::new(100));
-    let pinned = device.pin(mapped.foreign(true)).unwrap();
-    let stream = device.stream();
-    device.stream_after(&stream, &device.computed());
-    let range = CopyRange { device_offset: 0, host_offset: 0, length: 100 };
-    let event = device.copy_to_pinned_async(&stream, &source, &pinned, range);
-    let _none = device.allocate(1 << 50);
-    assert!(device.check().is_err());
-    assert!(mapped.read().iter().all(|value| *value == 0.0), "late");
-    assert!(device.wait(&event).is_err());
-    assert_eq!(mapped.read(), crate::operations::random(1, 100));
+    for waits_for_arithmetic in [false, true] {
+        let device =
+            CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
+        let (source, mapped) = (crate::operations::buffer(&device, 1, 100), crate::pinned::Mapped::new(100));
+        let pinned = device.pin(mapped.foreign(true)).unwrap();
+        let stream = device.stream();
+        device.stream_after(&stream, &device.computed());
+        let range = CopyRange { device_offset: 0, host_offset: 0, length: 100 };
+        let event = device.copy_to_pinned_async(&stream, &source, &pinned, range);
+        device.compute_after(&event).unwrap();
+        let _none = device.allocate(1 << 50);
+        assert!(device.check().is_err());
+        assert!(mapped.read().iter().all(|value| *value == 0.0), "late");
+        let waited = if waits_for_arithmetic { device.computed() } else { event };
+        assert!(device.wait(&waited).is_err());
+        assert_eq!(mapped.read(), crate::operations::random(1, 100));
+    }
 }
 
 /// Who sums up may be making room: a device without any is summed up as any other, and goes on.

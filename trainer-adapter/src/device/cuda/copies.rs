@@ -246,8 +246,9 @@ impl Copies for CudaDevice {
     /// Also when the device has failed: what was under way before may go on, and its memory is not to be another's meanwhile.
     fn wait(&self, event: &CudaEvent) -> Result<(), Error> {
         let waited = self.of_event(event, Event::wait);
-        if let (Err(_), Some(event)) = (&waited, &event.0) {
-            let _ = event.wait(); // the first failure is told
+        if waited.is_err() {
+            // The first failure is told. Where the device had failed before there is no event, and all arithmetic is waited for.
+            let _ = event.0.as_deref().map_or_else(|| self.queue.stream.wait(), Event::wait);
         }
         self.queue.under_way.sweep();
         waited
