@@ -70,14 +70,9 @@ enum Came {
     TooLate,
 }
 
-impl Came {
-    /// How long the hand rests then.
-    fn rest(self, now: Timestamp) -> Duration {
-        match self {
-            Came::ToAnEnd(Some(next)) => next.since(now).clamp(SOON, EVERY),
-            Came::ToAnEnd(None) | Came::TooLate => EVERY,
-        }
-    }
+/// How long a hand rests that has nothing to do before then.
+fn rest(next: Option<Timestamp>, now: Timestamp) -> Duration {
+    next.map_or(EVERY, |next| next.since(now).clamp(SOON, EVERY))
 }
 
 /// How long a checkpoint waits for its next look at the store, after so many that failed in a row.
@@ -105,12 +100,11 @@ impl Hand {
                         tell_failure(name, &error.to_string(), &mut told);
                         wait = pause(failures);
                     }
-                    Ok(came) => {
-                        if matches!(came, Came::ToAnEnd(_)) {
-                            failures = 0;
-                            tell_recovery(name, &mut told);
-                        }
-                        wait = came.rest(store.clock().now());
+                    Ok(Came::TooLate) => wait = pause(failures),
+                    Ok(Came::ToAnEnd(next)) => {
+                        failures = 0;
+                        tell_recovery(name, &mut told);
+                        wait = rest(next, store.clock().now());
                     }
                 }
             }
@@ -176,10 +170,8 @@ mod tests {
             (Some(i64::MAX), 250),
         ];
         for (next, milliseconds) in cases {
-            let came = Came::ToAnEnd(next.map(Timestamp));
-            assert_eq!(came.rest(now), Duration::from_millis(milliseconds), "{came:?}");
+            assert_eq!(rest(next.map(Timestamp), now), Duration::from_millis(milliseconds), "{next:?}");
         }
-        assert_eq!(Came::TooLate.rest(now), EVERY);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Versions of a policy come and go: writers fill one, a step trains on a little of it, the next one begins, and
 //! retention gives the space of the one before back. What is live goes round in a span of a fixed size. Housekeeping
-//! (retention, syncs, used-again extents) runs beside the writers on a thread of its own, as `forebay run` has it, and
+//! (retention and used-again extents, syncs, checkpoints) runs beside the writers on three threads, as `forebay run` has it, and
 //! is paid for by the same two cores; the clock runs from a version's first row to its last.
 
 use std::fs::File;

@@ -83,8 +83,8 @@ pub(super) fn run(arguments: &ArchiveArguments) -> Result<()> {
     let due = if arguments.clean { Vec::new() } else { archiver.due()? };
     let totals = move_all(&archiver, due)?;
     if totals.rows > 0 {
-        store.run_once()?; // frees what the rows took
-        store.checkpoint()?;
+        store.checkpoint()?; // proves that they are gone
+        store.run_once()?; // frees what they took
     }
     let mut stdout = std::io::stdout().lock();
     if arguments.json {

@@ -49,7 +49,7 @@ impl Store {
         let shared = &self.0;
         shared.check_writable("compact it")?;
         let bytes_before = shared.disk_bytes()?;
-        self.apply_retention()?;
+        self.apply_retention(true)?;
         shared.seal_what_is_over();
         self.checkpoint()?; // lets the log go
         self.free_what_is_over()?; // first: what moves may need room

@@ -162,9 +162,10 @@ impl Options {
         self
     }
 
-    /// How long what was acknowledged may stay unsynced while somebody calls [`Store::run_once`](crate::Store::run_once):
+    /// How long what was acknowledged may stay unsynced while somebody calls [`Store::run_once`](crate::Store::run_once) or
+    /// [`Store::sync_if_due`](crate::Store::sync_if_due):
     /// what a power failure can take from the levels below `synced`, but for what a store at `memory` wrote at that level.
-    /// Default: one second. `Duration::MAX` leaves syncing to calls that ask for it: a power failure may take all since the last of those.
+    /// Default: one second. `Duration::MAX` leaves syncing to checkpoints and to calls that ask for it: a power failure may take all since the last of those.
     pub fn sync_interval(mut self, interval: Duration) -> Self {
         self.sync_interval = interval;
         self
@@ -246,7 +247,8 @@ impl Options {
         self
     }
 
-    /// After how many records of the log [`Store::run_once`](crate::Store::run_once) takes a checkpoint: what opening the
+    /// After how many records of the log [`Store::run_once`](crate::Store::run_once) or
+    /// [`Store::checkpoint_if_due`](crate::Store::checkpoint_if_due) takes a checkpoint: what opening the
     /// store replays at most. Default: 250,000, which take about half a second.
     pub fn checkpoint_records(mut self, records: u64) -> Self {
         self.checkpoint_records = records.max(1);

@@ -9,6 +9,7 @@ use crate::log::record::{DeleteRecord, Event};
 use crate::state::{State, runs_of};
 use crate::step::StepProgress;
 use crate::store::Store;
+use crate::sync::atomic::Ordering;
 use crate::table::Delete;
 
 /// Which rows are deleted by [`Store::run_once`]. Default: none, ever.
@@ -58,18 +59,24 @@ impl Retention {
 }
 
 impl Store {
-    /// Deletes what the rule no longer keeps. Costs a look at the versions and steps when there is nothing to do.
-    pub(crate) fn apply_retention(&self) -> Result<()> {
+    /// Deletes what the rule no longer keeps. Costs a look at the versions and steps when there is nothing to do. Unless `all`
+    /// is to be looked at, it looks at versions alone, and only while nobody holds what is to go: whoever does may hold it for long, and
+    /// finding out costs a look at every row.
+    pub(crate) fn apply_retention(&self, all: bool) -> Result<()> {
         let retention = self.0.limits.retention();
-        if retention == Retention::default() {
+        if retention == Retention::default() || !all && self.0.retention_waits.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let retention = if all { retention } else { Retention { consumed_for: None, ..retention } };
         let (now, kept) = (self.0.options.clock.now(), self.0.options.object_versions_kept);
         // One record over all tables: whoever looks sees all of a step or nothing of it.
         let any_deleted = self.0.submit_if_at(Durability::Memory, |state| {
             let tables = 0..state.tables.len() as u32;
             let due = tables.filter_map(|table| state.due_for_deletion(table, &retention, kept, now));
             let deletions: Vec<DeleteRecord> = due.collect();
+            self.0
+                .retention_waits
+                .store(state.keeps_versions_that_are_due(&retention, kept, &deletions), Ordering::Relaxed);
             let any = !deletions.is_empty();
             Ok((any.then_some(Event::Deleted { deletions }), any))
         })?;
@@ -95,11 +102,27 @@ impl State {
 
     /// The retirement of versions that are too old; `None` while a row of them is held.
     fn versions_due(&self, table: u32, versions: u64, kept: usize) -> Option<DeleteRecord> {
-        let beyond = self.newest_version_over(table, versions, kept)?;
-        if self.tables[table as usize].rare.is_retired(beyond) {
-            return None;
-        }
+        let beyond = self.version_due(table, versions, kept)?;
         self.decide_delete(table, &Delete::versions_up_to(beyond), kept).ok().map(|(record, _)| record)
+    }
+
+    /// The newest version that is to be retired and is not.
+    fn version_due(&self, table: u32, versions: u64, kept: usize) -> Option<u64> {
+        let beyond = self.newest_version_over(table, versions, kept)?;
+        (!self.tables[table as usize].rare.is_retired(beyond)).then_some(beyond)
+    }
+
+    /// Whether a table keeps versions that are to be retired, with those deletions too.
+    fn keeps_versions_that_are_due(
+        &self,
+        retention: &Retention,
+        kept: usize,
+        deletions: &[DeleteRecord],
+    ) -> bool {
+        let Some(versions) = retention.versions else { return false };
+        let goes = |table| deletions.iter().any(|record| record.table == table && record.retired.is_some());
+        (0..self.tables.len() as u32)
+            .any(|table| !goes(table) && self.version_due(table, versions, kept).is_some())
     }
 
     /// The newest version that is not among the newest `versions` of a table's policy, and that no rewind brings back.

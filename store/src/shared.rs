@@ -28,7 +28,7 @@ use crate::reader::Reading;
 use crate::recovery::{RecoveryReport, Replayed, replay};
 use crate::state::{Forgetting, Numbering, State};
 use crate::step::Retiring;
-use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use crate::sync::{BusyMutex, Event as WakeUp, Mutex, Rank};
 use crate::unsynced::Unsynced;
 
@@ -63,6 +63,10 @@ pub(crate) struct Shared {
     synced_at: AtomicI64,
     /// When extents were last made free, in the same unit.
     pub(crate) freed_at: AtomicI64,
+    /// When all duties that wait for nobody were last looked at, in the same unit.
+    pub(crate) tended_at: AtomicI64,
+    /// What retention would delete is held by somebody.
+    pub(crate) retention_waits: AtomicBool,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,
     pub(crate) forgetting: Forgetting,
@@ -112,6 +116,8 @@ impl Shared {
             duties_failed: AtomicU64::new(0),
             synced_at: AtomicI64::new(options.clock.now().0),
             freed_at: AtomicI64::new(i64::MIN),
+            tended_at: AtomicI64::new(i64::MIN),
+            retention_waits: AtomicBool::new(false),
             checkpointer,
             state: BusyMutex::ranked(Rank::State, state),
             numbering: Numbering::default(),

@@ -286,7 +286,7 @@ impl Store {
     /// the extents' care give back makes room for it.
     pub fn run_once(&self) -> Result<Option<Timestamp>> {
         let mut sync = None;
-        let next = self.duties(|| {
+        let next = self.duties(true, || {
             let covered = self.0.checkpoint_if_due().map(drop);
             let memory = self.0.tend_memory();
             let synced = self.0.sync_when_due().map(|due| sync = due);
@@ -297,12 +297,15 @@ impl Store {
 
     /// As [`run_once`](Self::run_once), and leaves what waits for the disk to two other threads, of which one calls [`sync_if_due`](Self::sync_if_due)
     /// and the other [`checkpoint_if_due`](Self::checkpoint_if_due): a sync of a gigabyte and a checkpoint of millions of rows take a second
-    /// each, in which nothing that is over would be made free.
+    /// each, in which nothing that is over would be made free. Called by itself it syncs nothing but what it writes.
+    ///
+    /// While extents come and go it asks to be called again 20 ms later, and frees what versions that are over leave behind each time;
+    /// the rest has its turn every 200 ms.
     ///
     /// # Errors
     /// As [`run_once`](Self::run_once).
     pub fn tend(&self) -> Result<Option<Timestamp>> {
-        self.duties(|| [])
+        self.duties(self.0.is_due_for_all(), || [])
     }
 
     /// Syncs what has been unsynced for [`Options::sync_interval`], and says when to call again; `None`: not before something is written.
@@ -325,20 +328,23 @@ impl Store {
         self.counted(covered.and_then(|covered| memory.map(|()| covered)))
     }
 
-    /// What every thread of duties does, with what one that does all of them has in their midst. Gives when to call again for the former.
+    /// What waits for nobody, with what one that does all duties has in its midst; all of it, or what comes and goes with versions alone.
+    /// Gives when to call again for the former.
     fn duties<const OTHERS: usize>(
         &self,
+        all: bool,
         others: impl FnOnce() -> [Result<()>; OTHERS],
     ) -> Result<Option<Timestamp>> {
         self.0.check_writable("look after it")?;
-        let objects = || match self.0.objects_if_open() {
+        let objects = || match self.0.objects_if_open().filter(|_| all) {
             Some(core) => Objects::new(self.clone(), core).run_once().map(drop),
             None => Ok(()),
         };
+        let extents = || if all { self.0.tend_extents() } else { self.0.free_extents() };
         // In this order, each whatever came of those before it.
-        let before = [self.0.expire().map(drop), self.apply_retention(), self.0.forget_groups_when_due()];
+        let before = [self.0.expire().map(drop), self.apply_retention(all), self.0.forget_groups_when_due()];
         let others = others();
-        let after = [self.0.prove_and_retire(), self.0.tend_extents(), objects()];
+        let after = [self.0.prove_and_retire(), extents(), objects()];
         let outcomes = before.into_iter().chain(others).chain(after);
         // Each failure counts, and the first is told.
         outcomes.map(|outcome| self.counted(outcome)).fold(Ok(()), Result::and)?;

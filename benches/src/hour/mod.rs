@@ -1,8 +1,8 @@
 //! An hour of writing and retiring at full speed: does the store stay as large as it is?
 //!
 //! What a run does in a month happens in an hour: writers fill version after version, a task scores every sample, a
-//! trainer takes half of them in steps and names an object at each commit, retention retires what is old, and one thread
-//! does the store's duties as `forebay run` has it. All data of the run go through a span of a fixed size, so whatever
+//! trainer takes half of them in steps and names an object at each commit, retention retires what is old, and three threads
+//! do the store's duties as `forebay run` has them. All data of the run go through a span of a fixed size, so whatever
 //! grows is the engine's.
 //!
 //! - `work`: the threads.

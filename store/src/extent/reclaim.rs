@@ -101,14 +101,14 @@ impl Shared {
         lives.filter(|(_, life)| life.values == 0 && stable.covers(life)).collect()
     }
 
-    /// Bytes of space that wait for nothing but the proof that they are nobody's.
-    pub(super) fn unproven_bytes(&self) -> u64 {
+    /// Bytes of space that wait for nothing but the proof that they are nobody's since before a record.
+    pub(super) fn unproven_bytes(&self, before: u64) -> u64 {
         let all = self.extents.all();
         let state = self.state.lock();
         let stable = self.stable();
         let unproven = all.iter().filter(|extent| extent.is_sealed()).filter(|extent| {
             let life = self.life_of(&state, extent.place());
-            life.values == 0 && !stable.covers(&life)
+            life.values == 0 && life.last_left < before && !stable.covers(&life)
         });
         unproven.map(|extent| extent.reserved()).sum()
     }
@@ -312,7 +312,7 @@ impl Shared {
                 return Ok(wished);
             }
             let now = clock.now();
-            let waits_in_vain = now >= until || self.unproven_bytes() == 0;
+            let waits_in_vain = now >= until || self.unproven_bytes(u64::MAX) == 0;
             if least < wished && waits_in_vain && self.has_room(least, limit)? {
                 return Ok(least); // rather a small file than a wait
             }
@@ -320,7 +320,7 @@ impl Shared {
                 return Err(self.no_room(least, limit)?);
             }
             self.check_writable("write to it")?;
-            if self.unproven_bytes() > 0 {
+            if self.unproven_bytes(u64::MAX) > 0 {
                 let proven = self.log.proven_through();
                 self.prove_unproven()?;
                 Room::reclaim(self);

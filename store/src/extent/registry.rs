@@ -182,12 +182,20 @@ impl Extents {
         self.by_number.read().values().cloned().collect()
     }
 
-    /// Makes every value that was written before the call stable, but for those in generations that are `over`.
+    /// Makes every value that was written before the call stable, but for those in generations that are `over`, and those
+    /// that are made free before their turn comes: only the extent whose turn it is is held.
     pub(super) fn sync(&self, over: &[Place]) -> Result<()> {
-        let io = |extent: &Extent, e| Cause::io("sync", extent.file().path.clone(), e).into();
-        let all = self.all();
-        let mut wanted = all.iter().filter(|extent| !over.contains(&extent.place()));
-        wanted.try_for_each(|extent| extent.sync().map_err(|e| io(extent, e)))
+        let all: Vec<Place> = self.by_number.read().values().map(|extent| extent.place()).collect();
+        for place in all.into_iter().filter(|place| !over.contains(place)) {
+            let Some(extent) = self.at(place) else { continue };
+            extent.sync().map_err(|e| Cause::io("sync", extent.file().path.clone(), e))?;
+        }
+        Ok(())
+    }
+
+    /// The extent of that number, while it has that generation.
+    fn at(&self, place: Place) -> Option<Arc<Extent>> {
+        self.by_number.read().get(&place.0).filter(|extent| extent.place() == place).cloned()
     }
 
     /// The greatest extent number in use.

@@ -3,18 +3,47 @@
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::durability::Durability;
 use crate::error::Result;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering;
 
 /// Less space than this is not worth a proof of its own.
 const PROOF_BYTES_MIN: u64 = 64 << 20;
+/// A segment of the log is not followed by another for a proof before it is so long, where the next sync comes by itself.
+const PROVING_SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// All is looked after so often; in between what comes and goes with versions, and no more.
+const LOOK_AT_ALL: Duration = Duration::from_millis(200);
 /// Where extents were made free so lately, more will be soon: writers that find none make new ones.
 const FREED_LATELY: Duration = Duration::from_secs(1);
 /// After so long it is looked then whether more are over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Shared {
+    /// Whether all duties are to be looked at once more, or what comes and goes with versions alone.
+    pub(crate) fn is_due_for_all(&self) -> bool {
+        let (now, last) = (self.options.clock.now(), Timestamp(self.tended_at.load(Ordering::Relaxed)));
+        let is_due = !(last..last.after(LOOK_AT_ALL)).contains(&now);
+        if is_due {
+            self.tended_at.store(now.0, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Seals extents of versions that are over, frees those that nobody needs, and proves how far the log is safe where more waits
+    /// for that than is free.
+    pub(crate) fn free_extents(&self) -> Result<()> {
+        if self.options.read_only || self.closed.get().is_some() {
+            return Ok(());
+        }
+        self.seal_what_is_over();
+        self.reclaim()?;
+        if self.prove_to_reclaim()? {
+            self.reclaim()?;
+        }
+        Ok(())
+    }
+
     /// Seals extents of versions that are over, evacuates thin ones, frees those that are over, and lets go of
     /// what snapshots hold back that are held for too long. A damaged value keeps nothing but its own extent from that; it is the
     /// error at the end.
@@ -23,13 +52,9 @@ impl Shared {
             return Ok(());
         }
         self.let_overdue_pins_go();
-        self.seal_what_is_over();
-        self.reclaim()?;
+        self.free_extents()?;
         let evacuated = self.evacuate()?;
         if evacuated.moved > 0 {
-            self.reclaim()?;
-        }
-        if self.prove_to_reclaim()? {
             self.reclaim()?;
         }
         for pin in self.pins().iter().filter(|pin| pin.overdue) {
@@ -65,18 +90,21 @@ impl Shared {
     /// there was such space.
     ///
     /// The proof is the header of a new segment. The next record would bring it, too, but that has to be synced with all
-    /// that was written meanwhile, much of which may be over before its turn comes. What waits is what lived when the last sync began,
-    /// and there is no more of it before the next one, whatever is written: no sync comes before its time for it.
+    /// that was written meanwhile, much of which may be over before its turn comes. So a new segment begins where the last is no longer
+    /// small, for many of them would cost more, and at `memory`, where the next sync may be far. What waits is what lived when the last sync
+    /// began, and there is hardly more of it before the next one, whatever is written: no sync comes before its time for it.
     fn prove_to_reclaim(&self) -> Result<bool> {
         if self.options.sync_interval == Duration::MAX {
             return Ok(false);
         }
-        let waiting = self.unproven_bytes();
+        let waiting = self.unproven_bytes(self.log.durable_through());
         if waiting < PROOF_BYTES_MIN.max(self.values.free_bytes()) {
             return Ok(false);
         }
-        let proven = self.log.proven_through();
-        self.log.prove_durable().map_err(|error| self.close_after(&error))?;
-        Ok(self.log.proven_through() > proven)
+        let comes_by_itself = self.options.durability > Durability::Memory;
+        if comes_by_itself && self.log.segment_bytes() < PROVING_SEGMENT_BYTES_MIN {
+            return Ok(false);
+        }
+        self.log.prove_durable_if_idle().map_err(|error| self.close_after(&error))
     }
 }

@@ -88,6 +88,16 @@ impl GroupCommit {
         while turn.leading {
             turn = self.changed.wait(turn);
         }
+        self.lead_alone(turn, sync)
+    }
+
+    /// The same, unless somebody leads.
+    pub(super) fn alone_if_idle(&self, sync: impl FnOnce() -> Result<()>) -> Result<bool> {
+        let turn = self.turn();
+        if turn.leading { Ok(false) } else { self.lead_alone(turn, sync).map(|()| true) }
+    }
+
+    fn lead_alone(&self, mut turn: MutexGuard<'_, Turn>, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         if let Some(reason) = turn.failed.clone() {
             return Err(Cause::Closed { reason }.into());
         }

@@ -163,6 +163,11 @@ impl Writer {
         self.commit.syncs()
     }
 
+    /// Bytes of the segment that is being written.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.file.lock().bytes
+    }
+
     /// Every record below this one is on stable storage, with every byte that it names and that is not over by them.
     pub(crate) fn durable_through(&self) -> u64 {
         self.commit.durable()
@@ -283,7 +288,12 @@ impl Writer {
         self.buffer.lock().files_synced = before;
         let (files, name_unsynced, written) = {
             let mut segment = self.file.lock();
-            let written = self.write_buffer(&mut segment)?;
+            // Records that came meanwhile become durable too, unless one of them names what came too late to be synced with the rest.
+            let written = self.write_buffer_for(&mut segment, |buffer| {
+                if buffer.files_named <= before {
+                    buffer.sync_begun = buffer.next_sequence;
+                }
+            })?;
             let mut files = std::mem::take(&mut segment.unsynced);
             files.extend(segment.file.clone());
             (files, std::mem::take(&mut segment.name_unsynced), written)
@@ -294,7 +304,6 @@ impl Writer {
             self.directory.disk.sync_directory(&log).map_err(|e| Cause::io("sync", &log, e))?;
         }
         self.prove(written.marked);
-        // Records that came meanwhile are durable too, unless one of them names what came too late to be synced with the rest.
         Ok(if written.files_named <= before { written.next_sequence } else { before })
     }
 
@@ -316,6 +325,11 @@ impl Writer {
 
     /// Hands the buffer to the kernel.
     fn write_buffer(&self, segment: &mut Segment) -> Result<Written> {
+        self.write_buffer_for(segment, |_| ())
+    }
+
+    /// As [`write_buffer`](Self::write_buffer), and changes the buffer together with taking what is in it.
+    fn write_buffer_for(&self, segment: &mut Segment, taken: impl FnOnce(&mut Buffer)) -> Result<Written> {
         if let Some(reason) = segment.failed.clone() {
             return Err(Cause::Closed { reason }.into());
         }
@@ -324,6 +338,7 @@ impl Writer {
             let mut buffer = self.buffer.lock();
             std::mem::swap(&mut buffer.frames, &mut frames);
             buffer.other_bytes = frames.capacity();
+            taken(&mut buffer);
             Written {
                 next_sequence: buffer.next_sequence,
                 files_named: buffer.files_named,
@@ -369,13 +384,24 @@ impl Writer {
     /// Makes the proof of how far the log is durable stable itself, without waiting for a record that carries it: the
     /// header of a new segment does.
     pub(crate) fn prove_durable(&self) -> Result<()> {
+        self.prove_by(|header| self.commit.alone(header).map(|()| true)).map(drop)
+    }
+
+    /// The same, unless somebody syncs, who would have to be waited for. Whether more is proven than was.
+    pub(crate) fn prove_durable_if_idle(&self) -> Result<bool> {
+        self.prove_by(|header| self.commit.alone_if_idle(header))
+    }
+
+    fn prove_by(&self, run: impl FnOnce(&dyn Fn() -> Result<()>) -> Result<bool>) -> Result<bool> {
         let durable = self.commit.durable();
         if durable <= self.proven_through() {
-            return Ok(());
+            return Ok(false);
         }
-        self.commit.alone(|| self.prove_alone().inspect_err(|error| self.directory.doubt(error)))?;
-        self.prove(durable);
-        Ok(())
+        let is_done = run(&|| self.prove_alone().inspect_err(|error| self.directory.doubt(error)))?;
+        if is_done {
+            self.prove(durable);
+        }
+        Ok(is_done)
     }
 
     fn prove_alone(&self) -> Result<()> {

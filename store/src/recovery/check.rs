@@ -37,7 +37,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Whether a value lies in an earlier generation than the last that the log names. It is dead then, and its file may hold
-    /// anything, or be gone where nothing of it was promised.
+    /// anything, or be gone.
     pub(super) fn is_over(&self, view: View) -> bool {
         self.generations.get(&view.extent()).is_some_and(|last| view.generation() < *last)
     }

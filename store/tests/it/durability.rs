@@ -1,7 +1,7 @@
 //! What each level does to the disk before it acknowledges, and what happens when the disk refuses.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use forebay_store::*;
@@ -14,7 +14,7 @@ const LONG: &str = "a value that lies in an extent, long enough for it";
 /// A store behind a probe, with the table `solver`. What came before is synced.
 fn probed(world: &World, options: Options) -> (Probe, Store, Table) {
     let probe = Probe::new(&world.disk);
-    let store = Store::open(ROOT, options.disk(std::sync::Arc::new(probe.clone()))).unwrap();
+    let store = Store::open(ROOT, options.disk(Arc::new(probe.clone()))).unwrap();
     let table = store.create_table("solver", solver_schema()).unwrap();
     table.insert(0, "first_0_0", [("prompt", LONG.into())]).unwrap();
     store.sync().unwrap();
@@ -117,7 +117,7 @@ fn calls_at_the_same_time_share_one_sync() {
     let (probe, store, table) = probed(&world, world.options().durability(Durability::Synced));
     let (begun, has_begun) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let gate = std::sync::Mutex::new(Some(may_go_on));
+    let gate = Mutex::new(Some(may_go_on));
     probe.hook(move |verb, path| {
         if verb == "sync"
             && path.extension().is_some_and(|e| e == "log")
@@ -157,7 +157,7 @@ fn a_sync_takes_along_what_the_process_before_left_unsynced_once() {
     std::mem::forget((store, table));
     world.disk.restart();
     let probe = Probe::new(&world.disk);
-    let options = world.options().disk(std::sync::Arc::new(probe.clone()));
+    let options = world.options().disk(Arc::new(probe.clone()));
     let store = Store::open(ROOT, options).unwrap();
     let name = "sync 00000000000000000001.safetensors";
     probe.take();
@@ -354,6 +354,57 @@ fn a_logged_store_uses_space_again_before_a_sync_and_loses_nothing_by_it() {
         let report = verify(ROOT, &options(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         assert!(report.is_sound(), "{:?}", report.faults);
     }
+}
+
+/// A small value rides in its record, so a sync that somebody else has begun before makes it stable, too: its space waits for a proof as
+/// that of all that was synced.
+// FX-B03, FX-B10
+#[test]
+fn what_rode_along_with_the_sync_of_another_waits_for_a_proof_when_it_is_over() {
+    let world = World::new();
+    let options = || world.options().durability(Durability::Logged).extent_bytes(4096, 4096);
+    let (probe, store, table) = probed(&world, options());
+    insert_at(&store, &table, Durability::Logged, "leads_0_0", &LONG.repeat(50)).unwrap();
+    let riding = Arc::new(Mutex::new(None));
+    probe.hook({
+        let (store, table, riding) = (store.clone(), table.clone(), riding.clone());
+        move |asked, path| {
+            if asked != "sync" || path.extension().is_none_or(|found| found != "extent") {
+                return Ok(());
+            }
+            let mut riding = riding.lock().unwrap();
+            if riding.is_some() {
+                return Ok(());
+            }
+            let (before, rider) = (store.stats().commits, (store.clone(), table.clone()));
+            *riding = Some(std::thread::spawn(move || {
+                let (store, table) = rider;
+                let mut batch = store.batch();
+                let row = NewRow::new(1, "rode_0_0").unwrap();
+                batch.durability(Durability::Synced).insert(&table, row, [("prompt", LONG.into())]).unwrap();
+                batch.commit().map(drop)
+            }));
+            while store.stats().commits == before {
+                std::thread::yield_now(); // its record is behind what the sync is for
+            }
+            Ok(())
+        }
+    });
+    let syncs = store.stats().syncs;
+    store.sync().unwrap();
+    riding.lock().unwrap().take().unwrap().join().unwrap().unwrap();
+    probe.hook(|_, _| Ok(()));
+    assert_eq!(store.stats().syncs - syncs, 1, "one for both");
+    // It begins the extent that these fill, and all of them are over before the next sync.
+    for id in ["full_0_0", "full_0_1"] {
+        table.insert(1, id, [("prompt", LONG.repeat(50).as_str().into())]).unwrap();
+    }
+    table.delete(&Delete::version(1).force()).unwrap();
+    let free = || (store.run_once().unwrap(), store.stats().free_extent_bytes).1;
+    assert_eq!(free(), 0, "the power would bring it back");
+    store.sync().unwrap();
+    insert_at(&store, &table, Durability::Synced, "proof_0_0", LONG).unwrap();
+    assert!(free() >= 4096);
 }
 
 // FX-B10

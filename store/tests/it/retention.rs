@@ -133,30 +133,40 @@ fn chunks_that_are_gone_stay_gone_over_checkpoints() {
 #[test]
 fn space_that_no_sync_has_come_to_is_free_at_once_and_other_space_after_the_next() {
     let (little, much) = (1 << 20, 65 << 20);
-    for (bytes, lived_through_a_sync, is_free) in [
-        (little, false, [true, true]),
-        (much, false, [true, true]),
-        (little, true, [false, false]), // the next record brings the proof
-        (much, true, [false, true]),
+    let (never, by_a_record, by_a_header) = ([true, true, true], [false, false, true], [false, true, true]);
+    for (bytes, lived_through_a_sync, is_segment_long, is_free) in [
+        (little, false, false, never),
+        (much, false, false, never),
+        (little, true, false, by_a_record),
+        (little, true, true, by_a_record),
+        (much, true, false, by_a_record),
+        (much, true, true, by_a_header),
     ] {
+        let case = format!("{bytes} bytes, {lived_through_a_sync}, {is_segment_long}");
         let world = World::new();
-        let run = Run::open(world.options().extent_bytes(1 << 20, 1 << 30).sync_interval(HOUR));
+        let options = world.options().extent_bytes(1 << 20, 1 << 30).segment_bytes_max(1 << 30);
+        let run = Run::open(options.sync_interval(HOUR));
         let prompt = "x".repeat(bytes);
         run.table.insert(0, "q_0_0", [("prompt", prompt.as_str().into()), ("reward", 1.0.into())]).unwrap();
+        if is_segment_long {
+            let mut batch = run.store.batch();
+            for row in 0..20_000 {
+                let row = NewRow::new(1, &format!("long{row}_0_0")).unwrap();
+                batch.insert(&run.table, row, [("reward", 1.0.into())]).unwrap();
+            }
+            batch.commit().unwrap();
+        }
         if lived_through_a_sync {
             run.store.sync().unwrap();
         }
         run.train();
-        for (due, is_free) in is_free.into_iter().enumerate() {
+        for (look, is_free) in is_free.into_iter().enumerate() {
             let before = run.store.stats().syncs;
             run.store.run_once().unwrap();
             let stats = run.store.stats();
-            assert_eq!(stats.syncs - before, due as u64, "{bytes} bytes: none before its time");
-            assert_eq!(
-                stats.free_extent_bytes >= bytes as u64,
-                is_free,
-                "{bytes} bytes, {lived_through_a_sync}"
-            );
+            assert_eq!(stats.syncs - before, u64::from(look > 0), "{case}: none before its time");
+            assert_eq!(stats.free_extent_bytes >= bytes as u64, is_free, "{case}, look {look}");
+            run.table.insert(1, &format!("next_{look}_0"), []).unwrap();
             world.clock.advance(HOUR);
         }
     }

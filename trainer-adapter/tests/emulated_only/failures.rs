@@ -176,7 +176,8 @@ fn a_device_that_has_failed_waits_for_what_it_was_given_before() {
     let libraries = apart("waits");
     for waits_for_arithmetic in [false, true] {
         let device =
-            CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
+            CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() })
+                .unwrap();
         let (source, mapped) = (crate::operations::buffer(&device, 1, 100), crate::pinned::Mapped::new(100));
         let pinned = device.pin(mapped.foreign(true)).unwrap();
         let stream = device.stream();
