@@ -83,8 +83,9 @@ pub(super) fn run(arguments: &ArchiveArguments) -> Result<()> {
     let due = if arguments.clean { Vec::new() } else { archiver.due()? };
     let totals = move_all(&archiver, due)?;
     if totals.rows > 0 {
-        store.checkpoint()?; // proves that they are gone
+        let taken = store.checkpoint(); // proves that they are gone; on a full disk it may come as far as its sync
         store.run_once()?; // frees what they took
+        taken?;
     }
     let mut stdout = std::io::stdout().lock();
     if arguments.json {

@@ -60,8 +60,8 @@ impl Retention {
 
 impl Store {
     /// Deletes what the rule no longer keeps. Costs a look at the versions and steps when there is nothing to do. Unless `all`
-    /// is to be looked at, it looks at versions alone, and only while nobody holds what is to go: whoever does may hold it for long, and
-    /// finding out costs a look at every row.
+    /// is to be looked at, it looks at versions alone, and only while none of them has to wait: that may take long, and finding out costs a
+    /// look at every row.
     pub(crate) fn apply_retention(&self, all: bool) -> Result<()> {
         let retention = self.0.limits.retention();
         if retention == Retention::default() || !all && self.0.retention_waits.load(Ordering::Relaxed) {

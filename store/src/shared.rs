@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) freed_at: AtomicI64,
     /// When all duties that wait for nobody were last looked at, in the same unit.
     pub(crate) tended_at: AtomicI64,
-    /// What retention would delete is held by somebody.
+    /// A version that retention is to retire has to wait, in some table.
     pub(crate) retention_waits: AtomicBool,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) numbering: Numbering,

@@ -297,10 +297,11 @@ impl Store {
 
     /// As [`run_once`](Self::run_once), and leaves what waits for the disk to two other threads, of which one calls [`sync_if_due`](Self::sync_if_due)
     /// and the other [`checkpoint_if_due`](Self::checkpoint_if_due): a sync of a gigabyte and a checkpoint of millions of rows take a second
-    /// each, in which nothing that is over would be made free. Called by itself it syncs nothing but what it writes.
+    /// each, in which nothing that is over would be made free. Called by itself it leaves everything unsynced at levels
+    /// below `synced`.
     ///
-    /// While extents come and go it asks to be called again 20 ms later, and frees what versions that are over leave behind each time;
-    /// the rest has its turn every 200 ms.
+    /// While extents come and go it asks to be called again 20 ms later, and frees what versions that are over leave behind each time, unless
+    /// a version has to wait that a rewind may need; the rest has its turn every 200 ms.
     ///
     /// # Errors
     /// As [`run_once`](Self::run_once).

@@ -102,6 +102,7 @@ impl Checkpointer {
             let mut state = shared.state.lock();
             (capture(&mut state), shared.log.next_sequence())
         };
+        // After the state was captured: what it names may be over and used again by now, and the records that say so come with this.
         shared.sync_all_and_carried()?;
         let directory = &*shared.directory;
         let before = pages::greatest(directory)?;

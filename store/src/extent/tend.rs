@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering;
 
 /// Less space than this is not worth a proof of its own.
 const PROOF_BYTES_MIN: u64 = 64 << 20;
-/// A segment of the log is not followed by another for a proof before it is so long, where the next sync comes by itself.
+/// A segment of the log is not followed by another for a proof before it is so long, where another sync is to come.
 const PROVING_SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// All is looked after so often; in between what comes and goes with versions, and no more.
 const LOOK_AT_ALL: Duration = Duration::from_millis(200);
@@ -91,8 +91,9 @@ impl Shared {
     ///
     /// The proof is the header of a new segment. The next record would bring it, too, but that has to be synced with all
     /// that was written meanwhile, much of which may be over before its turn comes. So a new segment begins where the last is no longer
-    /// small, for many of them would cost more, and at `memory`, where the next sync may be far. What waits is what lived when the last sync
-    /// began, and there is hardly more of it before the next one, whatever is written: no sync comes before its time for it.
+    /// small, for many of them would cost more, and where no sync is to come: at `memory`, or with nothing unsynced. What waits is what lived
+    /// when one of the last two syncs began, and there is hardly more of it before the next one, whatever is written: no sync comes before its
+    /// time for it.
     fn prove_to_reclaim(&self) -> Result<bool> {
         if self.options.sync_interval == Duration::MAX {
             return Ok(false);
@@ -101,7 +102,7 @@ impl Shared {
         if waiting < PROOF_BYTES_MIN.max(self.values.free_bytes()) {
             return Ok(false);
         }
-        let comes_by_itself = self.options.durability > Durability::Memory;
+        let comes_by_itself = self.options.durability > Durability::Memory && self.log.is_unsynced();
         if comes_by_itself && self.log.segment_bytes() < PROVING_SEGMENT_BYTES_MIN {
             return Ok(false);
         }
