@@ -104,13 +104,16 @@ impl Shared {
     /// Bytes of space that wait for nothing but the proof that they are nobody's since before a record.
     pub(super) fn unproven_bytes(&self, before: u64) -> u64 {
         let all = self.extents.all();
+        let sealed = all.iter().filter(|extent| extent.is_sealed());
+        let sealed: Vec<(Place, u64)> = sealed.map(|extent| (extent.place(), extent.reserved())).collect();
+        drop(all); // whoever asks who holds an extent is not to find this look at it
         let state = self.state.lock();
         let stable = self.stable();
-        let unproven = all.iter().filter(|extent| extent.is_sealed()).filter(|extent| {
-            let life = self.life_of(&state, extent.place());
+        let unproven = sealed.into_iter().filter(|(place, _)| {
+            let life = self.life_of(&state, *place);
             life.values == 0 && life.last_left < before && !stable.covers(&life)
         });
-        unproven.map(|extent| extent.reserved()).sum()
+        unproven.map(|(_, bytes)| bytes).sum()
     }
 
     /// Sealed extents that only wait for the proof that records below `before` bring, of what is not on stable storage yet.
