@@ -195,6 +195,25 @@ fn space_that_no_sync_has_come_to_is_free_at_once_and_other_space_after_the_next
     }
 }
 
+/// Between two looks at everything what versions leave behind goes each time.
+// FX-95, FX-B10
+#[test]
+fn whoever_tends_is_asked_again_soon_while_extents_come_and_go() {
+    let world = World::new();
+    let run = Run::open(world.options().sync_interval(HOUR));
+    let soon = Duration::from_millis(20);
+    for version in 0..3 {
+        run.write(version);
+        run.train();
+        let again = world.clock.now().after(soon);
+        assert_eq!(run.store.tend().unwrap(), Some(again), "version {version}");
+        assert_eq!(pick(&run.store, "solver", &["sample_id"]).concat().len(), 0, "version {version}");
+        world.clock.advance(soon);
+    }
+    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(run.store.tend().unwrap(), None);
+}
+
 #[test]
 fn a_rule_that_finds_nothing_syncs_nothing() {
     let world = World::new();
