@@ -17,7 +17,7 @@ const LOOK_AT_ALL: Duration = Duration::from_millis(200);
 /// Where extents were made free so lately, more will be soon: writers that find none make new ones.
 const FREED_LATELY: Duration = Duration::from_secs(1);
 /// After so long it is looked then whether more are over.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const TEND_AGAIN: Duration = Duration::from_millis(20);
 
 impl Shared {
     /// Whether all duties are to be looked at once more, or what comes and goes with versions alone.
@@ -83,7 +83,7 @@ impl Shared {
     /// When extents should be looked at again, where some come and go.
     pub(crate) fn tend_again(&self) -> Option<Timestamp> {
         let (now, freed) = (self.options.clock.now(), Timestamp(self.freed_at.load(Ordering::Relaxed)));
-        (freed..freed.after(FREED_LATELY)).contains(&now).then(|| now.after(LOOK_AGAIN))
+        (freed..freed.after(FREED_LATELY)).contains(&now).then(|| now.after(TEND_AGAIN))
     }
 
     /// Brings the proof of how far the last sync was, when more space waits for that than is free: new files cost more. True when
