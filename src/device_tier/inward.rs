@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::DeviceTierError;
 use super::outward::Left;
 use super::part::{Extent, Piece};
 use super::pins::Pins;
 use super::ring::{DIRECT, Ring, Summed, range_of};
+use super::{DeviceTierError, Shared};
 use crate::client::HeldObject;
 use crate::trainer::device::Copies;
 
@@ -60,7 +60,7 @@ impl<'a, D: Copies> Inward<'a, D> {
     /// arrived, where it goes by itself.
     pub(super) fn give(
         &mut self,
-        buffer: &mut D::Buffer,
+        buffer: &Shared<'_, D::Buffer>,
         extent: &Extent,
         piece: Piece,
         left: Option<&Left<D>>,
@@ -69,28 +69,29 @@ impl<'a, D: Copies> Inward<'a, D> {
         while self.under_way.len() >= if direct.is_some() { DIRECT } else { slots } {
             self.arrive()?;
         }
+        let slot = self.staged % slots;
         if direct.is_none() {
-            self.read(extent, piece)?;
+            self.read(extent, piece, slot)?;
         }
         if let Some(left) = left {
             left.comes_before(self.device, &self.ring.copies);
         }
         self.pins.count(direct.is_some(), piece.bytes());
-        let first = extent.offset + piece.first;
+        let (first, mut buffer) = (extent.offset + piece.first, buffer.lock());
         let coming = match direct {
             Some((memory, start)) => {
                 let range = range_of(first, start / size_of::<f32>() + piece.first, piece);
-                let event = self.device.copy_from_pinned_async(&self.ring.copies, &memory, buffer, range);
-                let summed = self.ring.sum_up(self.device, (buffer, first, piece), self.direct, &event);
+                let event =
+                    self.device.copy_from_pinned_async(&self.ring.copies, &memory, &mut buffer, range);
+                let summed = self.ring.sum_up(self.device, (&buffer, first, piece), self.direct, &event);
                 self.direct += 1;
                 Coming { event, summed: Some((summed, extent.clone(), piece)) }
             }
             None => {
-                let slot = &mut self.ring.slots[self.staged % slots];
                 self.staged += 1;
-                self.device.write_host(&self.ring.piece[..piece.length], slot, 0);
                 let (copies, range) = (&self.ring.copies, range_of(first, 0, piece));
-                let event = self.device.copy_to_device_async(copies, slot, buffer, range);
+                let slot = &self.ring.slots[slot];
+                let event = self.device.copy_to_device_async(copies, slot, &mut buffer, range);
                 Coming { event, summed: None }
             }
         };
@@ -134,16 +135,19 @@ impl<'a, D: Copies> Inward<'a, D> {
         Ok(found)
     }
 
-    /// Fills the ring's own piece. What a payload has behind its last tensor is read too: it has a part in the checksum.
-    fn read(&mut self, extent: &Extent, piece: Piece) -> Result<(), DeviceTierError> {
-        let (offset, end) = (piece.offset(), extent.end_of(piece));
-        let values = (end - offset).div_ceil(VALUE_BYTES) as usize;
-        if self.ring.piece.len() < values {
-            self.ring.piece.resize(values, 0.0); // a last piece that is filled up
+    /// Fills a slot, chunk by chunk. What a payload has behind its last tensor is read too: it has a part in the checksum.
+    fn read(&mut self, extent: &Extent, piece: Piece, slot: usize) -> Result<(), DeviceTierError> {
+        for chunk in piece.chunks() {
+            let (offset, end) = (chunk.offset(), extent.end_of(chunk));
+            // Tensors end at a part of a chunk, so what follows the last lies in its last chunk.
+            let values = &mut self.ring.chunk[..(end - offset).div_ceil(VALUE_BYTES) as usize];
+            let bytes = bytemuck::cast_slice_mut(values);
+            self.held.read_class(&extent.class, offset, bytes)?;
+            Self::whole(self.held.manifest().damage(&extent.class, offset, bytes))?;
+            let slot = &mut self.ring.slots[slot];
+            self.device.write_host(&values[..chunk.length], slot, chunk.first - piece.first);
         }
-        let bytes = bytemuck::cast_slice_mut(&mut self.ring.piece[..values]);
-        self.held.read_class(&extent.class, offset, bytes)?;
-        Self::whole(self.held.manifest().damage(&extent.class, offset, bytes))
+        Ok(())
     }
 
     /// Whether anything was written to the device.

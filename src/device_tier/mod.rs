@@ -8,7 +8,7 @@
 //! ([`DeviceTier::pinned_bytes`]). On the way out the device copies a piece while the host sums up the one before and puts it
 //! where the object lies; on the way in the host reads and checks a piece while the device takes the one before. An
 //! [exchange](DeviceTier::exchange) does both at once, so both directions of the bus are busy: a piece of the new state follows as
-//! soon as that of the old one has left.
+//! soon as that of the old one has left. A thread of the host looks at a tenth of what a bus moves, so a few share a move (`lanes`).
 //!
 //! With [`pin_objects`](DeviceTier::pin_objects) the memory that objects lie in is pinned itself (`pins`), and pieces go to and from there
 //! without the host touching a byte: the device sums up what it copies, in its own memory, beside the copies (`ring`).
@@ -27,11 +27,14 @@
 //!   ([`DeviceTierError::Overwritten`]); set the old state first where that must not be.
 //!
 //! # Threads and locks
-//! Calls run on the caller's thread, any number at a time; each takes a ring of its own out of the pool, whose lock is held for
-//! nothing else.
+//! Calls run on the caller's thread, any number at a time, and on up to [`host_threads`](DeviceTier::host_threads) more that are over
+//! when they return. Each thread takes a ring of its own out of the pool, whose lock is held for nothing else; where values come in, a
+//! part's buffer has a lock, which is held while a copy is queued.
 
 mod error;
+mod exchange;
 mod inward;
+mod lanes;
 mod nearest;
 mod outward;
 mod part;
@@ -44,6 +47,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 pub use error::DeviceTierError;
+pub use exchange::DeviceExchange;
 pub use nearest::{GotFrom, Nearest};
 pub use part::{DevicePart, DevicePartMut};
 pub use pins::DeviceTierStats;
@@ -52,6 +56,7 @@ use crate::client::{GetObject, HeldObject, Objects};
 use crate::store::{Expected, Layout, OBJECT_CHUNK_BYTES, Which};
 use crate::trainer::device::Copies;
 use inward::Inward;
+use lanes::Lane;
 use outward::Outward;
 use part::Extent;
 use pins::Pins;
@@ -61,15 +66,6 @@ use ring::Ring;
 const CHUNK_VALUES: usize = OBJECT_CHUNK_BYTES as usize / size_of::<f32>();
 /// Chunks that are copied at a time: enough to fill a bus, few enough that a ring of them costs little.
 const PIECE_CHUNKS: usize = 4;
-
-/// What an exchange did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceExchange {
-    /// The version that the old state was set as.
-    pub set: u64,
-    /// The version that is on the device now.
-    pub got: u64,
-}
 
 /// Sets and gets objects out of and into the memory of one device.
 ///
@@ -100,6 +96,7 @@ pub struct DeviceTier<D: Copies> {
     device: D,
     objects: Objects,
     piece_values: usize,
+    host_threads: usize,
     rings: Mutex<Vec<Ring<D>>>,
     pinned_values: AtomicUsize,
     pins: Pins<D>,
@@ -110,14 +107,21 @@ impl<D: Copies> DeviceTier<D> {
     pub fn new(device: D, objects: Objects) -> Self {
         let piece_values = PIECE_CHUNKS * CHUNK_VALUES;
         let (rings, pins) = (Mutex::default(), Pins::new(0));
-        DeviceTier { device, objects, piece_values, rings, pinned_values: 0.into(), pins }
+        let host_threads = lanes::usual();
+        DeviceTier { device, objects, piece_values, host_threads, rings, pinned_values: 0.into(), pins }
     }
 
     /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned, and a few
-    /// checksums. Default: 4.
+    /// checksums, for each thread that shares a move. Default: 4.
     pub fn piece_chunks(self, chunks: usize) -> Self {
         let (rings, pinned_values) = (Mutex::default(), 0.into());
         DeviceTier { piece_values: chunks.max(1) * CHUNK_VALUES, rings, pinned_values, ..self }
+    }
+
+    /// How many threads may share a move through pieces of host memory, the caller's among them: one copies and sums up about a tenth of
+    /// what a bus moves. Small moves have fewer. Default: half of what the host has, at most 8.
+    pub fn host_threads(self, threads: usize) -> Self {
+        DeviceTier { host_threads: threads.max(1), ..self }
     }
 
     /// Pins the memory that objects lie in, at most so many bytes at a time, so that copies go to and from there. A mapping is pinned when
@@ -154,11 +158,11 @@ impl<D: Copies> DeviceTier<D> {
         let named = parts.iter().map(|part| (part.class, self.device.length(part.buffer), part.offset));
         let extents = part::extents(layout, named)?;
         let filling = self.objects.begin(key, expected, layout)?;
-        self.with_ring(|ring| {
+        self.in_lanes(&extents, |[ring], lane| {
             let mut outward = Outward::new(&self.device, ring, (&filling, &self.pins));
-            for (part, extent) in parts.iter().zip(&extents) {
-                for piece in extent.pieces(self.piece_values) {
-                    outward.take(part.buffer, extent, piece)?;
+            for (number, (part, extent)) in parts.iter().zip(&extents).enumerate() {
+                for piece in lane.share(number, extent.pieces(self.piece_values)) {
+                    outward.take(|| part.buffer, extent, piece)?;
                 }
             }
             outward.finish()
@@ -185,65 +189,17 @@ impl<D: Copies> DeviceTier<D> {
     /// Copies a version that is held into the parts. Gives its number.
     fn bring(&self, held: &HeldObject, parts: &mut [DevicePartMut<'_, D>]) -> Result<u64, DeviceTierError> {
         let extents = self.extents_of(held, parts)?;
-        self.with_ring(|ring| {
+        let buffers = shared(parts);
+        self.in_lanes(&extents, |[ring], lane| {
             let mut inward = Inward::new(&self.device, ring, (held, &self.pins));
-            for (part, extent) in parts.iter_mut().zip(&extents) {
-                for piece in extent.pieces(self.piece_values) {
-                    inward.give(part.buffer, extent, piece, None)?;
+            for (number, (buffer, extent)) in buffers.iter().zip(&extents).enumerate() {
+                for piece in lane.share(number, extent.pieces(self.piece_values)) {
+                    inward.give(buffer, extent, piece, None)?;
                 }
             }
             inward.finish()
         })?;
         Ok(held.version())
-    }
-
-    /// One state out, another in, through the same device memory and at the same time. The two need not have the same layout; what
-    /// is longer of a class says how much of a part's buffer is used.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set) and [`get`](Self::get), when nothing has been moved yet. From then on the old state comes first: when the
-    /// new one cannot be had, the old one is committed and [`DeviceTierError::Exchanged`] names its version; what the parts hold is
-    /// undefined then. [`DeviceTierError::Uncommitted`] when the old one could be filled and not committed. When it could not be filled,
-    /// for the device or the connection to the store has failed, it is partly overwritten and
-    /// [`DeviceTierError::Overwritten`] says why.
-    pub fn exchange(
-        &self,
-        out: (&str, Expected, &Layout),
-        into: (&str, Which),
-        parts: &mut [DevicePartMut<'_, D>],
-    ) -> Result<DeviceExchange, DeviceTierError> {
-        let (key, expected, layout) = out;
-        let named = parts.iter().map(|part| (part.class, self.device.length(part.buffer), part.offset));
-        let leaving = part::extents(layout, named)?;
-        let mut filling = self.objects.begin(key, expected, layout)?; // there is room before anything is waited for
-        let held = self.objects.get_with(into.0, into.1, &GetObject::default())?;
-        let coming = self.extents_of(&held, parts)?;
-        let moved = self.with_ring(|ring_out| {
-            self.with_ring(|ring_in| {
-                let mut outward = Outward::new(&self.device, ring_out, (&filling, &self.pins));
-                let mut inward = Inward::new(&self.device, ring_in, (&held, &self.pins));
-                let came = swap((&mut outward, &mut inward), parts, (&leaving, &coming), self.piece_values);
-                let settled = inward.finish();
-                match came.and_then(|came| outward.finish().map(|()| came)) {
-                    Ok(came) => Ok(came.and(settled)),
-                    Err(error) if inward.has_given() => {
-                        Err(DeviceTierError::Overwritten { source: Box::new(error) })
-                    }
-                    Err(error) => Err(error),
-                }
-            })
-        })?;
-        let got = moved.map(|()| held.version());
-        match (filling.commit(), got) {
-            (Ok(set), Ok(got)) => Ok(DeviceExchange { set, got }),
-            (Ok(set), Err(error)) => {
-                Err(DeviceTierError::Exchanged { key: key.to_owned(), set, source: Box::new(error) })
-            }
-            (Err(source), got) => {
-                let (filling, got) = (Box::new(filling), got.map_err(Box::new));
-                Err(DeviceTierError::Uncommitted { filling, got, source })
-            }
-        }
     }
 
     fn extents_of(
@@ -255,44 +211,37 @@ impl<D: Copies> DeviceTier<D> {
         part::extents(&held.manifest().layout, named)
     }
 
-    /// Runs `work` with a ring that nobody else has.
-    fn with_ring<T>(
+    /// Runs `work` on as many threads as there is to move through pieces, each with its own share and `N` rings that nobody else has; what
+    /// they come to.
+    fn in_lanes<const N: usize, T: Send>(
         &self,
-        work: impl FnOnce(&mut Ring<D>) -> Result<T, DeviceTierError>,
-    ) -> Result<T, DeviceTierError> {
+        extents: &[Extent],
+        work: impl Fn(&mut [Ring<D>; N], Lane<'_>) -> Result<T, DeviceTierError> + Sync,
+    ) -> Result<Vec<T>, DeviceTierError> {
+        let pieces = extents.iter().map(|extent| extent.pieces(self.piece_values).count()).sum();
+        let lanes_max = if self.pins.have_all() { 1 } else { self.host_threads };
+        // All of them before the first piece: how many are made does not hang on which thread is the fastest.
+        let mut rings: Vec<[Ring<D>; N]> =
+            (0..lanes::worth(pieces, lanes_max)).map(|_| [(); N].map(|()| self.ring())).collect();
+        let outcome = lanes::run(&mut rings, |rings, lane| work(rings, lane));
+        self.rings.lock().extend(rings.into_iter().flatten());
+        outcome
+    }
+
+    /// A ring of the pool, or a new one.
+    fn ring(&self) -> Ring<D> {
         let kept = self.rings.lock().pop();
-        let mut ring = kept.unwrap_or_else(|| {
+        kept.unwrap_or_else(|| {
             let ring = Ring::new(&self.device, self.piece_values);
             self.pinned_values.fetch_add(ring.values(), Ordering::Relaxed);
             ring
-        });
-        let outcome = work(&mut ring);
-        self.rings.lock().push(ring);
-        outcome
+        })
     }
 }
 
-/// Takes the old values out piece by piece, and gives the new ones their place. `Ok(Err(_))` when it is the new ones that cannot be
-/// had: the old ones have left then, all of them.
-fn swap<D: Copies>(
-    (outward, inward): (&mut Outward<'_, D>, &mut Inward<'_, D>),
-    parts: &mut [DevicePartMut<'_, D>],
-    (leaving, coming): (&[Extent], &[Extent]),
-    piece_values: usize,
-) -> Result<Result<(), DeviceTierError>, DeviceTierError> {
-    let mut came = Ok(());
-    for (part, (leaving, coming)) in parts.iter_mut().zip(leaving.iter().zip(coming)) {
-        let (mut out, mut back) = (leaving.pieces(piece_values), coming.pieces(piece_values));
-        loop {
-            let (gone, next) = (out.next(), back.next());
-            if gone.is_none() && next.is_none() {
-                break;
-            }
-            let left = gone.map(|piece| outward.take(part.buffer, leaving, piece)).transpose()?;
-            if let (Some(piece), Ok(())) = (next, &came) {
-                came = inward.give(part.buffer, coming, piece, left.as_ref());
-            }
-        }
-    }
-    Ok(came)
+/// What values come to, as several threads give it copies.
+type Shared<'a, B> = Mutex<&'a mut B>;
+
+fn shared<'a, D: Copies>(parts: &'a mut [DevicePartMut<'_, D>]) -> Vec<Shared<'a, D::Buffer>> {
+    parts.iter_mut().map(|part| Mutex::new(&mut *part.buffer)).collect()
 }

@@ -1,6 +1,7 @@
 //! From a device into an object that is being filled.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Deref;
 
 use super::DeviceTierError;
 use super::part::{Extent, Piece};
@@ -70,10 +71,10 @@ impl<'a, D: Copies> Outward<'a, D> {
         Outward { device, ring, filling, pins, unpinned, computed, under_way, staged: 0, direct: 0 }
     }
 
-    /// Begins to copy a piece. Gives when it has left the device.
-    pub(super) fn take(
+    /// Begins to copy a piece out of `buffer`, which is asked for when there is room for it. Gives when it has left the device.
+    pub(super) fn take<B: Deref<Target = D::Buffer>>(
         &mut self,
-        buffer: &D::Buffer,
+        buffer: impl FnOnce() -> B,
         extent: &Extent,
         piece: Piece,
     ) -> Result<Left<D>, DeviceTierError> {
@@ -82,12 +83,13 @@ impl<'a, D: Copies> Outward<'a, D> {
             self.arrive()?;
         }
         self.pins.count(direct.is_some(), piece.bytes());
+        let buffer = buffer();
         let first = extent.offset + piece.first;
         let (event, to) = match direct {
             Some((memory, lent)) => {
                 let range = range_of(first, lent.offset() / size_of::<f32>(), piece);
-                let event = self.device.copy_to_pinned_async(&self.ring.copies, buffer, &memory, range);
-                let (what, after) = ((buffer, first, piece), &self.computed);
+                let event = self.device.copy_to_pinned_async(&self.ring.copies, &buffer, &memory, range);
+                let (what, after) = ((&*buffer, first, piece), &self.computed);
                 let summed = self.ring.sum_up(self.device, what, self.direct, after);
                 self.direct += 1;
                 (event, To::Object(lent, summed))
@@ -96,7 +98,7 @@ impl<'a, D: Copies> Outward<'a, D> {
                 let slot = self.staged % slots;
                 self.staged += 1;
                 let (range, target) = (range_of(first, 0, piece), &mut self.ring.slots[slot]);
-                let event = self.device.copy_to_host_async(&self.ring.copies, buffer, target, range);
+                let event = self.device.copy_to_host_async(&self.ring.copies, &buffer, target, range);
                 (event, To::Slot(slot, extent.class.clone()))
             }
         };
@@ -137,10 +139,13 @@ impl<'a, D: Copies> Outward<'a, D> {
                 Ok(())
             }
             To::Slot(slot, class) => {
-                let values = &mut self.ring.piece[..piece.length];
-                self.device.read_host(&self.ring.slots[slot], 0, values);
-                self.device.check()?;
-                Ok(self.filling.write_class(&class, piece.offset(), bytemuck::cast_slice(values))?)
+                for chunk in piece.chunks() {
+                    let values = &mut self.ring.chunk[..chunk.length];
+                    self.device.read_host(&self.ring.slots[slot], chunk.first - piece.first, values);
+                    self.device.check()?;
+                    self.filling.write_class(&class, chunk.offset(), bytemuck::cast_slice(values))?;
+                }
+                Ok(())
             }
         }
     }

@@ -38,13 +38,16 @@ fn on_a_gpu() -> Option<Pair<CudaDevice>> {
 }
 
 fn tier<D: Share>(device: &D, objects: &forebay::client::Objects, pinned_bytes_max: u64) -> DeviceTier<D> {
-    DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1).pin_objects(pinned_bytes_max)
+    DeviceTier::new(device.clone(), objects.clone())
+        .piece_chunks(1)
+        .host_threads(3)
+        .pin_objects(pinned_bytes_max)
 }
 
 /// Sets a state of one handle and gets it on the other, on every way to the objects, in pieces and straight from where they lie.
 fn moves<D: Share>(Pair { left, came }: &Pair<D>) {
     let world = World::new();
-    let lengths = [(1, 63), (CHUNK - 1, CHUNK), (CHUNK + 1, 3), (9 * CHUNK + 7, CHUNK)];
+    let lengths = [(1, 63), (CHUNK - 1, CHUNK), (CHUNK + 1, 3), (12 * CHUNK + 7, CHUNK)];
     for (way, objects) in ways(&world) {
         for pinned in [0, MUCH] {
             let (out, back) = (tier(left, &objects, pinned), tier(came, &objects, pinned));

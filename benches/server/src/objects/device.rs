@@ -91,12 +91,12 @@ pub fn device_rows(asked: &DeviceRows, is_quick: bool, print: &mut dyn FnMut(Row
 fn rows<D: Share>(device: &D, sizes: &Sizes, print: &mut dyn FnMut(Row)) -> Outcome<Vec<NotRun>> {
     let mut bus = 0.0_f64;
     for (values, goal) in sizes.swaps {
-        for is_pinned in [false, true] {
-            bus = bus.max(swaps(device, (values, goal), is_pinned, print)?);
+        for way in [Way::OneThread, Way::Pieces, Way::Pinned] {
+            bus = bus.max(swaps(device, (values, goal), way, print)?);
         }
     }
-    for is_pinned in [false, true] {
-        exchange(device, sizes.exchanged, is_pinned, print)?;
+    for way in [Way::Pieces, Way::Pinned] {
+        exchange(device, sizes.exchanged, way, print)?;
     }
     version::rows(device, sizes.published, print)?;
     update::row(device, sizes.updated, print)?;
@@ -149,19 +149,47 @@ fn bare<D: Copies>(
     })
 }
 
-/// Set and get of one state, and whether they pin anything after the first: through pieces of host memory, or straight to and from where
-/// the object lies. Gives the driver's rate in GB/s.
+/// How a state moves.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Through pieces of host memory that one thread looks at.
+    OneThread,
+    /// The same with as many threads as a tier takes unless it is told.
+    Pieces,
+    /// Straight to and from where the object lies.
+    Pinned,
+}
+
+impl Way {
+    fn tier<D: Copies>(self, tier: DeviceTier<D>) -> DeviceTier<D> {
+        match self {
+            Way::OneThread => tier.host_threads(1),
+            Way::Pieces => tier,
+            Way::Pinned => tier.pin_objects(u64::MAX),
+        }
+    }
+
+    /// What a row is called beside the way that is usual.
+    fn name(self) -> &'static str {
+        match self {
+            Way::OneThread => ", one thread of the host",
+            Way::Pieces => "",
+            Way::Pinned => ", objects pinned",
+        }
+    }
+}
+
+/// Set and get of one state, and whether they pin anything after the first. Gives the driver's rate in GB/s.
 fn swaps<D: Share>(
     device: &D,
     (values, goal): (usize, f64),
-    is_pinned: bool,
+    way: Way,
     print: &mut dyn FnMut(Row),
 ) -> Outcome<f64> {
     let served = Served::new(16 << 30)?;
-    let tier = DeviceTier::new(device.clone(), served.objects.clone());
-    let tier = if is_pinned { tier.pin_objects(u64::MAX) } else { tier };
+    let tier = way.tier(DeviceTier::new(device.clone(), served.objects.clone()));
     let all_pinned = || tier.pinned_bytes() as u64 + tier.stats().mapping_bytes;
-    let way = if is_pinned { ", objects pinned" } else { "" };
+    let way = way.name();
     let (layout, mut buffer, mut host) =
         (layout(values)?, device.allocate(values), device.allocate_host(values));
     device.check()?;
@@ -198,10 +226,9 @@ fn swaps<D: Share>(
 }
 
 /// One state out while another comes in, against one after the other.
-fn exchange<D: Share>(device: &D, values: usize, is_pinned: bool, print: &mut dyn FnMut(Row)) -> Outcome<()> {
+fn exchange<D: Share>(device: &D, values: usize, way: Way, print: &mut dyn FnMut(Row)) -> Outcome<()> {
     let served = Served::new(16 << 30)?;
-    let tier = DeviceTier::new(device.clone(), served.objects.clone());
-    let (tier, way) = if is_pinned { (tier.pin_objects(u64::MAX), ", objects pinned") } else { (tier, "") };
+    let (tier, way) = (way.tier(DeviceTier::new(device.clone(), served.objects.clone())), way.name());
     let (layout, mut buffer) = (layout(values)?, device.allocate(values));
     device.check()?;
     for key in ["a", "b", "a", "b"] {
@@ -277,12 +304,12 @@ mod tests {
         let mut rows = Vec::new();
         let not_run = device_rows(&DeviceRows::StandIn, true, &mut |row| rows.push(row)).unwrap();
         assert!(not_run.is_empty(), "{not_run:?}");
-        assert_eq!(rows.len(), 19);
+        assert_eq!(rows.len(), 25);
         for row in &rows {
             assert!(row.ratio().is_finite() && row.ratio() >= 0.0, "{row:?}");
         }
         let pinned: Vec<_> = rows.iter().filter(|row| row.measure().contains("bytes pinned")).collect();
-        assert!(pinned.len() == 4 && pinned.iter().all(|row| row.met() == Some(true)), "{pinned:?}");
+        assert!(pinned.len() == 6 && pinned.iter().all(|row| row.met() == Some(true)), "{pinned:?}");
     }
 
     #[test]

@@ -1,0 +1,161 @@
+//! Moves that several threads of the host share.
+
+use forebay::client::Objects;
+use forebay::store::*;
+use forebay::trainer::device::stand_in::StandInBuffer;
+use forebay::trainer::device::{Device, StandInDevice};
+use forebay::{DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
+
+use crate::device_tier::{CHUNK, SEEDS, damage, device, failing, layout, loaded, one, read, values, ways};
+use crate::support::World;
+
+const THREADS: usize = 3;
+/// Worth three threads, and no number of whole chunks.
+const LONG: usize = 12 * CHUNK + 77;
+
+/// Moves pieces of one chunk on up to three threads.
+fn tier(device: &StandInDevice, objects: &Objects) -> DeviceTier<StandInDevice> {
+    DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1).host_threads(THREADS)
+}
+
+fn set(tier: &DeviceTier<StandInDevice>, key: &str, buffer: &StandInBuffer) -> Result<u64, DeviceTierError> {
+    tier.set(key, Expected::Any, &one(LONG), &[DevicePart::of("weights", buffer)])
+}
+
+fn get(
+    tier: &DeviceTier<StandInDevice>,
+    key: &str,
+    buffer: &mut StandInBuffer,
+) -> Result<u64, DeviceTierError> {
+    tier.get(key, Which::Latest, &mut [DevicePartMut::of("weights", buffer)])
+}
+
+/// `LONG` values out as `solver`, and what is newest of `verifier` in.
+fn exchange(
+    tier: &DeviceTier<StandInDevice>,
+    buffer: &mut StandInBuffer,
+) -> Result<DeviceExchange, DeviceTierError> {
+    let (layout, mut parts) = (one(LONG), [DevicePartMut::of("weights", buffer)]);
+    tier.exchange(("solver", Expected::Any, &layout), ("verifier", Which::Latest), &mut parts)
+}
+
+// FX-62, FX-66, FX-67
+#[test]
+fn what_left_in_lanes_comes_bit_by_bit_whatever_the_way() {
+    let world = World::new();
+    for (number, (way, objects)) in ways(&world).into_iter().enumerate() {
+        let (left, came) = (device(number as u64), device(number as u64 + 100));
+        let state = [values(1, LONG), values(2, CHUNK - 3)];
+        let buffers = state.each_ref().map(|values| loaded(&left, values));
+        let (out, back) = (tier(&left, &objects), tier(&came, &objects));
+        let parts = [DevicePart::of("moments", &buffers[1]), DevicePart::of("weights", &buffers[0])];
+        let version = out.set(way, Expected::Absent, &layout(LONG, CHUNK - 3), &parts).unwrap();
+        objects.get(way, Which::Latest).unwrap().verify().unwrap();
+        let [mut first, mut second] = [LONG, CHUNK - 3].map(|count| came.allocate(count));
+        let mut parts = [DevicePartMut::of("weights", &mut first), DevicePartMut::of("moments", &mut second)];
+        assert_eq!(back.get(way, Which::Latest, &mut parts).unwrap(), version);
+        let parts = [DevicePart::of("weights", &first), DevicePart::of("moments", &second)];
+        assert_eq!(back.verify(way, Which::Latest, &parts).unwrap(), version);
+        assert!([read(&came, &first), read(&came, &second)] == state, "{way}");
+        // A ring for each thread, of three pieces and the checksums of eight.
+        let pinned = THREADS * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4);
+        assert_eq!([out.pinned_bytes(), back.pinned_bytes()], [pinned; 2], "{way}");
+    }
+}
+
+// FX-58
+#[test]
+fn an_exchange_in_lanes_sets_the_old_state_and_brings_the_new_one_whichever_is_longer() {
+    for (seed, new) in (0..SEEDS).zip([LONG, 3 * CHUNK, 16 * CHUNK + 5].into_iter().cycle()) {
+        let world = World::new();
+        let objects = world.embedded();
+        let (device, old, new) = (device(seed), values(1, LONG), values(2, new));
+        let tier = tier(&device, &objects);
+        let newer = loaded(&device, &new);
+        tier.set("verifier", Expected::Any, &one(new.len()), &[DevicePart::of("weights", &newer)]).unwrap();
+        let mut buffer = device.allocate(LONG.max(new.len()));
+        device.upload(&old, &mut buffer, 0);
+        let done = exchange(&tier, &mut buffer).unwrap();
+        assert!(read(&device, &buffer)[..new.len()] == new, "seed {seed}");
+        let mut target = device.allocate(LONG);
+        assert_eq!(get(&tier, "solver", &mut target).unwrap(), done.set);
+        assert!(read(&device, &target) == old, "seed {seed}");
+    }
+}
+
+// FX-66, FX-69
+#[test]
+fn a_copy_that_fails_in_any_lane_leaves_no_version_and_the_next_try_does() {
+    let world = World::new();
+    let objects = world.embedded();
+    let all = values(7, LONG);
+    for copy in 0..13 {
+        let (key, device) = (format!("solver.{copy}"), failing(copy as u64, copy));
+        let (tier, buffer) = (tier(&device, &objects), loaded(&device, &all));
+        assert!(matches!(set(&tier, &key, &buffer), Err(DeviceTierError::Device(_))), "copy {copy}");
+        assert!(objects.get(&key, Which::Latest).is_err(), "copy {copy}");
+        assert_eq!(set(&tier, &key, &buffer).unwrap(), 1);
+        let mut target = device.allocate(LONG);
+        get(&tier, &key, &mut target).unwrap();
+        assert!(read(&device, &target) == all, "copy {copy}");
+        objects.delete(&key, 1).unwrap();
+    }
+}
+
+// FX-69
+#[test]
+fn an_exchange_in_lanes_whose_copy_fails_has_set_the_old_state_or_says_that_it_is_lost() {
+    let (old, new) = (values(1, LONG), values(2, LONG));
+    for copy in 0..26 {
+        let world = World::new();
+        let objects = world.embedded();
+        let good = device(1);
+        set(&tier(&good, &objects), "verifier", &loaded(&good, &new)).unwrap();
+        let device = failing(copy as u64, copy);
+        let (tier, mut buffer) = (tier(&device, &objects), loaded(&device, &old));
+        let error = exchange(&tier, &mut buffer).unwrap_err();
+        let mut target = device.allocate(LONG);
+        match error {
+            DeviceTierError::Exchanged { set, .. } => {
+                assert_eq!(get(&tier, "solver", &mut target).unwrap(), set);
+                assert!(read(&device, &target) == old, "copy {copy}");
+            }
+            DeviceTierError::Overwritten { .. } => {
+                assert!(objects.get("solver", Which::Latest).is_err(), "copy {copy}: half of a state");
+            }
+            DeviceTierError::Device(_) => {
+                assert!(objects.get("solver", Which::Latest).is_err(), "copy {copy}: half of a state");
+                assert!(read(&device, &buffer) == old, "copy {copy}: nothing has come");
+            }
+            other => panic!("copy {copy}: {other:?}"),
+        }
+        get(&tier, "verifier", &mut buffer).unwrap();
+        assert!(read(&device, &buffer) == new, "copy {copy}: the device goes on");
+    }
+}
+
+// FX-69
+#[test]
+fn a_byte_that_changed_is_told_whichever_lane_it_is_in() {
+    let world = World::new();
+    let objects = world.embedded();
+    let device = device(2);
+    let tier = tier(&device, &objects);
+    for chunk in [0, 5, 11] {
+        let all = values((chunk as u32) << 20, LONG);
+        let mut buffer = loaded(&device, &all);
+        set(&tier, "solver", &buffer).unwrap();
+        damage(&world, &all, chunk * CHUNK + 500);
+        let Err(DeviceTierError::Damaged { reason }) = get(&tier, "solver", &mut device.allocate(LONG))
+        else {
+            panic!("chunk {chunk}: unnoticed")
+        };
+        assert!(reason.contains(&format!("chunk {chunk} of \"weights\"")), "{reason}");
+
+        set(&tier, "verifier", &buffer).unwrap();
+        device.upload(&[0.5], &mut buffer, chunk * CHUNK + 500);
+        let changed = tier.verify("verifier", Which::Latest, &[DevicePart::of("weights", &buffer)]);
+        let Err(DeviceTierError::Damaged { reason }) = changed else { panic!("{changed:?}") };
+        assert!(reason.contains(&format!("chunk {chunk} of \"weights\"")), "{reason}");
+    }
+}
