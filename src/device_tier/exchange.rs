@@ -44,12 +44,18 @@ impl<D: Copies> DeviceTier<D> {
         let mut filling = self.objects.begin(key, expected, layout)?; // there is room before anything is waited for
         let held = self.objects.get_with(into.0, into.1, &GetObject::default())?;
         let coming = self.extents_of(&held, parts)?;
-        let (buffers, has_given) = (shared(parts), AtomicBool::new(false));
-        let moved = self.in_lanes(&leaving, |[ring_out, ring_in], lane| {
+        let (buffers, [has_given, coming_failed]) = (shared(parts), [(); 2].map(|()| AtomicBool::new(false)));
+        let pieces = self.pieces(&leaving).max(self.pieces(&coming));
+        let moved = self.in_lanes(pieces, |[ring_out, ring_in], lane| {
             let mut outward = Outward::new(&self.device, ring_out, (&filling, &self.pins));
             let mut inward = Inward::new(&self.device, ring_in, (&held, &self.pins));
             let extents = (&leaving[..], &coming[..]);
-            let came = swap((&mut outward, &mut inward), &buffers, extents, (lane, self.piece_values));
+            let came = swap(
+                (&mut outward, &mut inward),
+                &buffers,
+                extents,
+                (lane, self.piece_values, &coming_failed),
+            );
             let settled = inward.finish();
             has_given.fetch_or(inward.has_given(), Ordering::Relaxed);
             came.and_then(|came| outward.finish().map(|()| came.and(settled)))
@@ -78,7 +84,7 @@ fn swap<D: Copies>(
     (outward, inward): (&mut Outward<'_, D>, &mut Inward<'_, D>),
     buffers: &[Shared<'_, D::Buffer>],
     (leaving, coming): (&[Extent], &[Extent]),
-    (lane, piece_values): (Lane<'_>, usize),
+    (lane, piece_values, coming_failed): (Lane<'_>, usize, &AtomicBool),
 ) -> Result<Result<(), DeviceTierError>, DeviceTierError> {
     let mut came = Ok(());
     for (number, (buffer, (leaving, coming))) in buffers.iter().zip(leaving.iter().zip(coming)).enumerate() {
@@ -91,8 +97,9 @@ fn swap<D: Copies>(
             }
             let read = || MutexGuard::map(buffer.lock(), |buffer| &mut **buffer);
             let left = gone.map(|piece| outward.take(read, leaving, piece)).transpose()?;
-            if let (Some(piece), Ok(())) = (next, &came) {
+            if let Some(piece) = next.filter(|_| !coming_failed.load(Ordering::Relaxed)) {
                 came = inward.give(buffer, coming, piece, left.as_ref());
+                coming_failed.fetch_or(came.is_err(), Ordering::Relaxed);
             }
         }
     }

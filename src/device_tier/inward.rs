@@ -69,9 +69,8 @@ impl<'a, D: Copies> Inward<'a, D> {
         while self.under_way.len() >= if direct.is_some() { DIRECT } else { slots } {
             self.arrive()?;
         }
-        let slot = self.staged % slots;
         if direct.is_none() {
-            self.read(extent, piece, slot)?;
+            self.read(extent, piece)?;
         }
         if let Some(left) = left {
             left.comes_before(self.device, &self.ring.copies);
@@ -88,9 +87,10 @@ impl<'a, D: Copies> Inward<'a, D> {
                 Coming { event, summed: Some((summed, extent.clone(), piece)) }
             }
             None => {
+                let slot = &mut self.ring.slots[self.staged % slots];
                 self.staged += 1;
+                self.device.write_host(&self.ring.piece[..piece.length], slot, 0);
                 let (copies, range) = (&self.ring.copies, range_of(first, 0, piece));
-                let slot = &self.ring.slots[slot];
                 let event = self.device.copy_to_device_async(copies, slot, &mut buffer, range);
                 Coming { event, summed: None }
             }
@@ -135,19 +135,16 @@ impl<'a, D: Copies> Inward<'a, D> {
         Ok(found)
     }
 
-    /// Fills a slot, chunk by chunk. What a payload has behind its last tensor is read too: it has a part in the checksum.
-    fn read(&mut self, extent: &Extent, piece: Piece, slot: usize) -> Result<(), DeviceTierError> {
-        for chunk in piece.chunks() {
-            let (offset, end) = (chunk.offset(), extent.end_of(chunk));
-            // Tensors end at a part of a chunk, so what follows the last lies in its last chunk.
-            let values = &mut self.ring.chunk[..(end - offset).div_ceil(VALUE_BYTES) as usize];
-            let bytes = bytemuck::cast_slice_mut(values);
-            self.held.read_class(&extent.class, offset, bytes)?;
-            Self::whole(self.held.manifest().damage(&extent.class, offset, bytes))?;
-            let slot = &mut self.ring.slots[slot];
-            self.device.write_host(&values[..chunk.length], slot, chunk.first - piece.first);
+    /// Fills the ring's own piece. What a payload has behind its last tensor is read too: it has a part in the checksum.
+    fn read(&mut self, extent: &Extent, piece: Piece) -> Result<(), DeviceTierError> {
+        let (offset, end) = (piece.offset(), extent.end_of(piece));
+        let values = (end - offset).div_ceil(VALUE_BYTES) as usize;
+        if self.ring.piece.len() < values {
+            self.ring.piece.resize(values, 0.0); // a last piece that is filled up
         }
-        Ok(())
+        let bytes = bytemuck::cast_slice_mut(&mut self.ring.piece[..values]);
+        self.held.read_class(&extent.class, offset, bytes)?;
+        Self::whole(self.held.manifest().damage(&extent.class, offset, bytes))
     }
 
     /// Whether anything was written to the device.

@@ -1,7 +1,5 @@
-//! A move, shared out among threads of the host where its bytes pass through the host's memory: one thread copies a tenth of what a bus
-//! moves.
+//! A move, shared out among threads of the host.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Builder};
 
@@ -11,15 +9,6 @@ use super::DeviceTierError;
 
 /// Fewer pieces are not worth another thread and the memory that it pins.
 const PIECES_A_LANE: usize = 4;
-/// More threads than these wait for the bus.
-const LANES_MAX: usize = 8;
-
-/// Threads that a move takes unless it is told otherwise: half of what the host has, at most [`LANES_MAX`].
-pub(super) fn usual() -> usize {
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    (cores / 2).clamp(1, LANES_MAX)
-}
-
 /// How many lanes so many pieces are worth, of as many as there may be.
 pub(super) fn worth(pieces: usize, lanes_max: usize) -> usize {
     (pieces / PIECES_A_LANE).clamp(1, lanes_max.max(1))

@@ -8,7 +8,8 @@
 //! ([`DeviceTier::pinned_bytes`]). On the way out the device copies a piece while the host sums up the one before and puts it
 //! where the object lies; on the way in the host reads and checks a piece while the device takes the one before. An
 //! [exchange](DeviceTier::exchange) does both at once, so both directions of the bus are busy: a piece of the new state follows as
-//! soon as that of the old one has left. A thread of the host looks at a tenth of what a bus moves, so a few share a move (`lanes`).
+//! soon as that of the old one has left. One thread of the host copies and sums up about a tenth of what a bus moves, so several can share
+//! a move ([`host_threads`](DeviceTier::host_threads), `lanes`).
 //!
 //! With [`pin_objects`](DeviceTier::pin_objects) the memory that objects lie in is pinned itself (`pins`), and pieces go to and from there
 //! without the host touching a byte: the device sums up what it copies, in its own memory, beside the copies (`ring`).
@@ -27,9 +28,9 @@
 //!   ([`DeviceTierError::Overwritten`]); set the old state first where that must not be.
 //!
 //! # Threads and locks
-//! Calls run on the caller's thread, any number at a time, and on up to [`host_threads`](DeviceTier::host_threads) more that are over
-//! when they return. Each thread takes a ring of its own out of the pool, whose lock is held for nothing else; where values come in, a
-//! part's buffer has a lock, which is held while a copy is queued.
+//! Calls run on the caller's thread, any number at a time; where threads share a move the others are over when it returns. Each thread has
+//! a ring of its own out of the pool, two in an exchange; the pool's lock is held for nothing else. Where values come in, a part's buffer
+//! has a lock, which is held while a copy is queued.
 
 mod error;
 mod exchange;
@@ -107,8 +108,7 @@ impl<D: Copies> DeviceTier<D> {
     pub fn new(device: D, objects: Objects) -> Self {
         let piece_values = PIECE_CHUNKS * CHUNK_VALUES;
         let (rings, pins) = (Mutex::default(), Pins::new(0));
-        let host_threads = lanes::usual();
-        DeviceTier { device, objects, piece_values, host_threads, rings, pinned_values: 0.into(), pins }
+        DeviceTier { device, objects, piece_values, host_threads: 1, rings, pinned_values: 0.into(), pins }
     }
 
     /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned, and a few
@@ -118,8 +118,8 @@ impl<D: Copies> DeviceTier<D> {
         DeviceTier { piece_values: chunks.max(1) * CHUNK_VALUES, rings, pinned_values, ..self }
     }
 
-    /// How many threads may share a move through pieces of host memory, the caller's among them: one copies and sums up about a tenth of
-    /// what a bus moves. Small moves have fewer. Default: half of what the host has, at most 8.
+    /// How many threads may share a move, the caller's among them: one copies and sums up about a tenth of what a bus moves through pieces of
+    /// host memory. Each has a ring of pieces of its own, and none that has fewer than four pieces is begun. Default: 1.
     pub fn host_threads(self, threads: usize) -> Self {
         DeviceTier { host_threads: threads.max(1), ..self }
     }
@@ -137,7 +137,7 @@ impl<D: Copies> DeviceTier<D> {
         self.pins.stats()
     }
 
-    /// Bytes of pinned host memory that were made so far. They are kept, and grow with the number of moves at the same time alone.
+    /// Bytes of pinned host memory that were made so far. They are kept, and grow with the number of threads that move at the same time alone.
     pub fn pinned_bytes(&self) -> usize {
         self.pinned_values.load(Ordering::Relaxed) * size_of::<f32>()
     }
@@ -158,7 +158,7 @@ impl<D: Copies> DeviceTier<D> {
         let named = parts.iter().map(|part| (part.class, self.device.length(part.buffer), part.offset));
         let extents = part::extents(layout, named)?;
         let filling = self.objects.begin(key, expected, layout)?;
-        self.in_lanes(&extents, |[ring], lane| {
+        self.in_lanes(self.pieces(&extents), |[ring], lane| {
             let mut outward = Outward::new(&self.device, ring, (&filling, &self.pins));
             for (number, (part, extent)) in parts.iter().zip(&extents).enumerate() {
                 for piece in lane.share(number, extent.pieces(self.piece_values)) {
@@ -190,7 +190,7 @@ impl<D: Copies> DeviceTier<D> {
     fn bring(&self, held: &HeldObject, parts: &mut [DevicePartMut<'_, D>]) -> Result<u64, DeviceTierError> {
         let extents = self.extents_of(held, parts)?;
         let buffers = shared(parts);
-        self.in_lanes(&extents, |[ring], lane| {
+        self.in_lanes(self.pieces(&extents), |[ring], lane| {
             let mut inward = Inward::new(&self.device, ring, (held, &self.pins));
             for (number, (buffer, extent)) in buffers.iter().zip(&extents).enumerate() {
                 for piece in lane.share(number, extent.pieces(self.piece_values)) {
@@ -211,18 +211,21 @@ impl<D: Copies> DeviceTier<D> {
         part::extents(&held.manifest().layout, named)
     }
 
-    /// Runs `work` on as many threads as there is to move through pieces, each with its own share and `N` rings that nobody else has; what
-    /// they come to.
+    /// How many pieces a state is moved in.
+    fn pieces(&self, extents: &[Extent]) -> usize {
+        extents.iter().map(|extent| extent.pieces(self.piece_values).count()).sum()
+    }
+
+    /// Runs `work` on as many threads as so many pieces are worth, each with its own share and `N` rings that nobody else has; what they
+    /// come to.
     fn in_lanes<const N: usize, T: Send>(
         &self,
-        extents: &[Extent],
+        pieces: usize,
         work: impl Fn(&mut [Ring<D>; N], Lane<'_>) -> Result<T, DeviceTierError> + Sync,
     ) -> Result<Vec<T>, DeviceTierError> {
-        let pieces = extents.iter().map(|extent| extent.pieces(self.piece_values).count()).sum();
-        let lanes_max = if self.pins.have_all() { 1 } else { self.host_threads };
+        let lanes = lanes::worth(pieces, self.host_threads);
         // All of them before the first piece: how many are made does not hang on which thread is the fastest.
-        let mut rings: Vec<[Ring<D>; N]> =
-            (0..lanes::worth(pieces, lanes_max)).map(|_| [(); N].map(|()| self.ring())).collect();
+        let mut rings: Vec<[Ring<D>; N]> = (0..lanes).map(|_| std::array::from_fn(|_| self.ring())).collect();
         let outcome = lanes::run(&mut rings, |rings, lane| work(rings, lane));
         self.rings.lock().extend(rings.into_iter().flatten());
         outcome

@@ -139,13 +139,10 @@ impl<'a, D: Copies> Outward<'a, D> {
                 Ok(())
             }
             To::Slot(slot, class) => {
-                for chunk in piece.chunks() {
-                    let values = &mut self.ring.chunk[..chunk.length];
-                    self.device.read_host(&self.ring.slots[slot], chunk.first - piece.first, values);
-                    self.device.check()?;
-                    self.filling.write_class(&class, chunk.offset(), bytemuck::cast_slice(values))?;
-                }
-                Ok(())
+                let values = &mut self.ring.piece[..piece.length];
+                self.device.read_host(&self.ring.slots[slot], 0, values);
+                self.device.check()?;
+                Ok(self.filling.write_class(&class, piece.offset(), bytemuck::cast_slice(values))?)
             }
         }
     }

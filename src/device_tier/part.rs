@@ -1,6 +1,6 @@
 //! Memory classes as runs of a device's buffers.
 
-use super::{CHUNK_VALUES, DeviceTierError};
+use super::DeviceTierError;
 use crate::store::{Dtype, Layout};
 use crate::trainer::device::Copies;
 
@@ -71,12 +71,6 @@ impl Piece {
 
     pub(super) fn bytes(self) -> u64 {
         (self.length * size_of::<f32>()) as u64
-    }
-
-    /// All of it, in chunks that have a checksum each.
-    pub(super) fn chunks(self) -> impl Iterator<Item = Piece> {
-        let chunk = move |at| Piece { first: self.first + at, length: CHUNK_VALUES.min(self.length - at) };
-        (0..self.length).step_by(CHUNK_VALUES).map(chunk)
     }
 }
 

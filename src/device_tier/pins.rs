@@ -74,11 +74,6 @@ impl<D: Copies> Pins<D> {
         self.bytes_max > 0
     }
 
-    /// Whether everything that was met so far is pinned, as far as anything is to be.
-    pub(super) fn have_all(&self) -> bool {
-        self.are_wanted() && self.refused.load(Ordering::Relaxed) == 0
-    }
-
     /// A mapping as copies use it, which is pinned if it was not; nothing where it cannot be.
     pub(super) fn of(&self, device: &D, mapping: &ObjectMapping) -> Option<D::Pinned> {
         let (place, bytes) = (mapping.place().addr().get(), mapping.bytes());

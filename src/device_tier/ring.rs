@@ -9,12 +9,11 @@ const SLOTS: usize = 3;
 /// Pieces that are under way at a time where they need none: the device is never without the next.
 pub(super) const DIRECT: usize = 8;
 
-/// A few pieces of host memory, used in turn, and the host's own memory for a chunk.
+/// A few pieces of host memory, used in turn, and the host's own memory for one.
 pub(super) struct Ring<D: Copies> {
     pub(super) slots: Vec<D::Host>,
-    /// A chunk as the host looks at it: pinned memory is read and written by copies alone. A whole piece would not stay in a core's cache
-    /// between the two copies and the sum.
-    pub(super) chunk: Vec<f32>,
+    /// A piece as the host looks at it: pinned memory is read and written by copies alone.
+    pub(super) piece: Vec<f32>,
     /// Moves pieces one way.
     pub(super) copies: D::Stream,
     /// Sums up what moves, beside the copies.
@@ -38,7 +37,7 @@ impl<D: Copies> Ring<D> {
         let chunks = piece_values.div_ceil(CHUNK_VALUES);
         let summed = device.allocate_host(DIRECT * chunks);
         let [copies, sums] = [(); 2].map(|()| device.stream());
-        Ring { slots, chunk: vec![0.0; CHUNK_VALUES], copies, sums, summed, chunks }
+        Ring { slots, piece: vec![0.0; piece_values], copies, sums, summed, chunks }
     }
 
     /// Values of pinned memory.

@@ -24,7 +24,7 @@ impl<D: Copies> DeviceTier<D> {
         let held = self.objects.get_with(key, which, &GetObject::default())?;
         let named = parts.iter().map(|part| (part.class, self.device.length(part.buffer), part.offset));
         let extents = part::extents(&held.manifest().layout, named)?;
-        self.in_lanes(&extents, |[ring], lane| {
+        self.in_lanes(self.pieces(&extents), |[ring], lane| {
             let mut looking = Looking::new(&self.device, ring, &held);
             for (number, (part, extent)) in parts.iter().zip(&extents).enumerate() {
                 for piece in lane.share(number, extent.pieces(self.piece_values)) {
@@ -72,24 +72,18 @@ impl<'a, D: Copies> Looking<'a, D> {
         let slot = (self.taken - self.under_way.len()) % self.ring.slots.len();
         let Some((event, extent, piece)) = self.under_way.pop_front() else { return Ok(()) };
         self.device.wait(&event)?;
-        for chunk in piece.chunks() {
-            let values = &mut self.ring.chunk[..chunk.length];
-            self.device.read_host(&self.ring.slots[slot], chunk.first - piece.first, values);
-            self.device.check()?;
-            self.compare(&extent, chunk)?;
+        let values = &mut self.ring.piece[..piece.length];
+        self.device.read_host(&self.ring.slots[slot], 0, values);
+        self.device.check()?;
+        let offset = (piece.first * size_of::<f32>()) as u64;
+        let mut bytes = bytemuck::cast_slice::<f32, u8>(values).to_vec();
+        if piece.first + piece.length == extent.values {
+            // What a payload has behind its last tensor is in the checksum, and not on the device.
+            let end = bytes.len();
+            bytes.resize((extent.payload_bytes - offset) as usize, 0);
+            self.held.read_class(&extent.class, offset + end as u64, &mut bytes[end..])?;
         }
-        Ok(())
-    }
-
-    /// Compares a chunk that the host has. What a payload has behind its last tensor is in the checksum, and not on the device.
-    fn compare(&mut self, extent: &Extent, chunk: Piece) -> Result<(), DeviceTierError> {
-        let (offset, end) = (chunk.offset(), extent.end_of(chunk));
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.ring.chunk);
-        let (came, rest) = (chunk.bytes() as usize, (end - offset) as usize);
-        if came < rest {
-            self.held.read_class(&extent.class, offset + chunk.bytes(), &mut bytes[came..rest])?;
-        }
-        let damage = self.held.manifest().damage(&extent.class, offset, &bytes[..rest]);
+        let damage = self.held.manifest().damage(&extent.class, offset, &bytes);
         match damage.map_err(crate::client::Error::from)? {
             None => Ok(()),
             Some(reason) => Err(DeviceTierError::Damaged { reason: format!("on the device, {reason}") }),

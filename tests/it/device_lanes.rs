@@ -83,6 +83,24 @@ fn an_exchange_in_lanes_sets_the_old_state_and_brings_the_new_one_whichever_is_l
     }
 }
 
+// FX-58
+#[test]
+fn lanes_go_to_and_from_pinned_objects_themselves() {
+    let world = World::new();
+    let objects = world.embedded();
+    let device = device(3);
+    let (old, new) = (values(1, LONG), values(2, LONG));
+    let tier = tier(&device, &objects).pin_objects(1 << 40);
+    set(&tier, "verifier", &loaded(&device, &new)).unwrap();
+    let mut buffer = loaded(&device, &old);
+    let done = exchange(&tier, &mut buffer).unwrap();
+    assert!(read(&device, &buffer) == new);
+    objects.get("solver", Which::Exact(done.set)).unwrap().verify().unwrap();
+    get(&tier, "solver", &mut buffer).unwrap();
+    assert!(read(&device, &buffer) == old);
+    assert_eq!(tier.stats().staged_bytes, 0);
+}
+
 // FX-66, FX-69
 #[test]
 fn a_copy_that_fails_in_any_lane_leaves_no_version_and_the_next_try_does() {
@@ -95,7 +113,9 @@ fn a_copy_that_fails_in_any_lane_leaves_no_version_and_the_next_try_does() {
         assert!(matches!(set(&tier, &key, &buffer), Err(DeviceTierError::Device(_))), "copy {copy}");
         assert!(objects.get(&key, Which::Latest).is_err(), "copy {copy}");
         assert_eq!(set(&tier, &key, &buffer).unwrap(), 1);
-        let mut target = device.allocate(LONG);
+        let device = failing(copy as u64, copy);
+        let (tier, mut target) = (self::tier(&device, &objects), device.allocate(LONG));
+        assert!(matches!(get(&tier, &key, &mut target), Err(DeviceTierError::Device(_))), "copy {copy}");
         get(&tier, &key, &mut target).unwrap();
         assert!(read(&device, &target) == all, "copy {copy}");
         objects.delete(&key, 1).unwrap();
@@ -105,7 +125,7 @@ fn a_copy_that_fails_in_any_lane_leaves_no_version_and_the_next_try_does() {
 // FX-69
 #[test]
 fn an_exchange_in_lanes_whose_copy_fails_has_set_the_old_state_or_says_that_it_is_lost() {
-    let (old, new) = (values(1, LONG), values(2, LONG));
+    let (old, new, mut kept, mut lost) = (values(1, LONG), values(2, LONG), 0, 0);
     for copy in 0..26 {
         let world = World::new();
         let objects = world.embedded();
@@ -119,9 +139,11 @@ fn an_exchange_in_lanes_whose_copy_fails_has_set_the_old_state_or_says_that_it_i
             DeviceTierError::Exchanged { set, .. } => {
                 assert_eq!(get(&tier, "solver", &mut target).unwrap(), set);
                 assert!(read(&device, &target) == old, "copy {copy}");
+                kept += 1;
             }
             DeviceTierError::Overwritten { .. } => {
                 assert!(objects.get("solver", Which::Latest).is_err(), "copy {copy}: half of a state");
+                lost += 1;
             }
             DeviceTierError::Device(_) => {
                 assert!(objects.get("solver", Which::Latest).is_err(), "copy {copy}: half of a state");
@@ -132,6 +154,7 @@ fn an_exchange_in_lanes_whose_copy_fails_has_set_the_old_state_or_says_that_it_i
         get(&tier, "verifier", &mut buffer).unwrap();
         assert!(read(&device, &buffer) == new, "copy {copy}: the device goes on");
     }
+    assert!(kept > 0 && lost > 0, "{kept} kept, {lost} lost");
 }
 
 // FX-69

@@ -91,11 +91,11 @@ pub fn device_rows(asked: &DeviceRows, is_quick: bool, print: &mut dyn FnMut(Row
 fn rows<D: Share>(device: &D, sizes: &Sizes, print: &mut dyn FnMut(Row)) -> Outcome<Vec<NotRun>> {
     let mut bus = 0.0_f64;
     for (values, goal) in sizes.swaps {
-        for way in [Way::OneThread, Way::Pieces, Way::Pinned] {
+        for way in [Way::Pieces, Way::Threads, Way::Pinned] {
             bus = bus.max(swaps(device, (values, goal), way, print)?);
         }
     }
-    for way in [Way::Pieces, Way::Pinned] {
+    for way in [Way::Pieces, Way::Threads, Way::Pinned] {
         exchange(device, sizes.exchanged, way, print)?;
     }
     version::rows(device, sizes.published, print)?;
@@ -149,13 +149,16 @@ fn bare<D: Copies>(
     })
 }
 
+/// Of the host, where several share a move.
+const THREADS: usize = 8;
+
 /// How a state moves.
 #[derive(Clone, Copy)]
 enum Way {
     /// Through pieces of host memory that one thread looks at.
-    OneThread,
-    /// The same with as many threads as a tier takes unless it is told.
     Pieces,
+    /// The same, by [`THREADS`].
+    Threads,
     /// Straight to and from where the object lies.
     Pinned,
 }
@@ -163,8 +166,8 @@ enum Way {
 impl Way {
     fn tier<D: Copies>(self, tier: DeviceTier<D>) -> DeviceTier<D> {
         match self {
-            Way::OneThread => tier.host_threads(1),
             Way::Pieces => tier,
+            Way::Threads => tier.host_threads(THREADS),
             Way::Pinned => tier.pin_objects(u64::MAX),
         }
     }
@@ -172,8 +175,8 @@ impl Way {
     /// What a row is called beside the way that is usual.
     fn name(self) -> &'static str {
         match self {
-            Way::OneThread => ", one thread of the host",
             Way::Pieces => "",
+            Way::Threads => ", 8 threads of the host",
             Way::Pinned => ", objects pinned",
         }
     }
@@ -304,7 +307,7 @@ mod tests {
         let mut rows = Vec::new();
         let not_run = device_rows(&DeviceRows::StandIn, true, &mut |row| rows.push(row)).unwrap();
         assert!(not_run.is_empty(), "{not_run:?}");
-        assert_eq!(rows.len(), 25);
+        assert_eq!(rows.len(), 26);
         for row in &rows {
             assert!(row.ratio().is_finite() && row.ratio() >= 0.0, "{row:?}");
         }
