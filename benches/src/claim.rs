@@ -66,7 +66,7 @@ pub(crate) fn rows(workload: &Workload, print: &mut dyn FnMut(Row)) -> Outcome<(
 
 /// A table of so many ready rows. Those that the claims take lie spread over all of it and were ready first; the others
 /// stand behind them in the queue, with empty lists, for ten gigabytes of values would measure the disk. With values that are held
-/// against their checksums as they are read, or not.
+/// against their checksums as they are read, or not. It is brought to the disk before the first claim.
 fn task(workload: &Workload, rows: usize, checked: bool) -> Outcome<Measured> {
     let directory = tempfile::tempdir()?;
     let options = Options::default().durability(Durability::Logged).check_values(checked);
@@ -75,6 +75,7 @@ fn task(workload: &Workload, rows: usize, checked: bool) -> Outcome<Measured> {
     let consumer = workload::score(&store)?;
     let claimed = 2 * workload.scale.claims * MICRO_BATCH;
     fill(workload, &store, &table, &workload::sample_ids(rows)?, rows / claimed.min(rows))?;
+    store.sync()?; // what it left to the disk is no part of a claim
 
     let mut measured = Measured::default();
     let mut copy = Copy::new();
@@ -132,6 +133,7 @@ fn trainer(workload: &Workload, groups: usize) -> Outcome<Measured> {
         let samples = ids.iter().enumerate().map(|(i, id)| (id, workload.sample(at * BATCH + i)));
         workload::write_staged(&store, &table, 0, samples)?;
     }
+    store.sync()?;
     let step: Step =
         store.begin_step(StepPlan::new().groups(&train, (0..groups).map(|g| format!("q{g}"))))?;
 

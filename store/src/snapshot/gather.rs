@@ -184,8 +184,7 @@ impl Source<'_> {
                 if let DataType::Number(element) = data_type {
                     return GatheredColumn::Array(self.number_column(index, *element, rows));
                 }
-                let values = self.places(rows).map(|(chunk, at)| chunk.cell(index, width, at));
-                return GatheredColumn::Values(data_type.clone(), values.collect());
+                return GatheredColumn::Values(data_type.clone(), self.cells((index, width), rows));
             }
             Column::Length(index) => {
                 let width = match self.schema.data_columns()[index].data_type {
@@ -198,6 +197,22 @@ impl Source<'_> {
                 }))
             }
         })
+    }
+
+    /// The stored values of a column. Pages are looked up once a run, so that little is between one cell and the
+    /// next: they lie far apart in memory, and come at once.
+    fn cells(&self, (index, width): (usize, usize), rows: &[u32]) -> Vec<Option<StoredValue>> {
+        let mut cells = Vec::with_capacity(rows.len());
+        for (chunk, run) in self.runs(rows) {
+            let page = chunk.columns.get(index).map(|page| &**page);
+            let statuses: &[RowStatus] = &chunk.status;
+            cells.extend(run.iter().map(|&row| {
+                let at = place(row);
+                let is_final = statuses.get(at).is_some_and(|status| status.finals >> index & 1 == 1);
+                is_final.then(|| page.map_or(StoredValue::Null, |page| page.get(at, width)))
+            }));
+        }
+        cells
     }
 
     /// Whether each row's cell of a column is final.

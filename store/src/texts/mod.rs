@@ -210,6 +210,10 @@ mod tests {
         assert_eq!(texts.forget(&[1]), 1);
         assert!(texts.heap_bytes() < bytes, "nothing came free");
         assert_eq!((texts.find("q5000"), texts.get(old), captured.get(old)), (None, "", "q5000"));
+        let asked = [kept, old, TextId::EMPTY, TextId(u32::MAX), TextId(PAGE_TEXTS as u32 - 1), TextId(1)];
+        let together = texts.pages().get_all(asked.into_iter());
+        assert_eq!(together, asked.map(|text| texts.get(text)));
+        assert_eq!(together[..5], ["q9000", "", "", "", "q4095"]);
         assert_eq!((texts.find("q9000"), texts.find("q1")), (Some(kept), Some(TextId(1))));
         let new = texts.intern("q5000");
         assert_eq!((new, texts.find("q5000")), (TextId(3 * PAGE_TEXTS as u32 + 1), Some(new)));

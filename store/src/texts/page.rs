@@ -23,11 +23,14 @@ impl TextPage {
     }
 
     fn get(&self, at: usize) -> &str {
+        std::str::from_utf8(self.bytes_of(at)).unwrap_or_default()
+    }
+
+    fn bytes_of(&self, at: usize) -> &[u8] {
         let end = self.ends.get(at).map_or(0, |end| *end as usize);
         let before = at.checked_sub(1).and_then(|before| self.ends.get(before));
         let start = before.map_or(0, |end| *end as usize);
-        let bytes = self.bytes.get(start..end).unwrap_or_default();
-        std::str::from_utf8(bytes).unwrap_or_default()
+        self.bytes.get(start..end).unwrap_or_default()
     }
 }
 
@@ -51,6 +54,16 @@ impl TextPages {
     pub(crate) fn get(&self, text: TextId) -> &str {
         let at = text.0 as usize;
         self.0.get(at / PAGE_TEXTS).map_or("", |page| page.get(at % PAGE_TEXTS))
+    }
+
+    /// Several: where each lies is found before the first is read.
+    pub(crate) fn get_all(&self, texts: impl Iterator<Item = TextId>) -> Vec<&str> {
+        let bytes_of = |text: TextId| {
+            let at = text.0 as usize;
+            self.0.get(at / PAGE_TEXTS).map_or(&[][..], |page| page.bytes_of(at % PAGE_TEXTS))
+        };
+        let found: Vec<&[u8]> = texts.map(bytes_of).collect();
+        found.into_iter().map(|bytes| std::str::from_utf8(bytes).unwrap_or_default()).collect()
     }
 
     pub(crate) fn pages(&self) -> &[CowArc<Page<TextPage>>] {

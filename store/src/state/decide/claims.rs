@@ -4,8 +4,10 @@ use crate::claim::ClaimState;
 use crate::clock::Timestamp;
 use crate::consumer::{Choice, ConsumerKind, MicroBatch, Readiness, Selection, Shortage};
 use crate::error::{Cause, Result};
+use crate::sample_id::SampleKey;
 use crate::state::State;
 use crate::step::{Begun, Planned};
+use crate::texts::TextId;
 
 impl State {
     /// Decides the next claim of a consumer, in a step or outside of one.
@@ -76,8 +78,21 @@ impl State {
 
     fn in_sample_order(&self, mut selection: Selection) -> Selection {
         let table = &self.tables[selection.table as usize];
-        let texts = self.texts.pages();
-        selection.rows.sort_by_cached_key(|&row| table.meta(row).sample(texts));
+        if selection.rows.len() < 2 {
+            return selection;
+        }
+        // All records, then all texts: among many rows each lies somewhere else in memory, and what does not hang on
+        // one another comes at once.
+        let named = |&row: &u32| {
+            let record = table.meta(row);
+            (record.input, record.turn, record.trajectory)
+        };
+        let named: Vec<(TextId, u32, u32)> = selection.rows.iter().map(named).collect();
+        let inputs = self.texts.pages().get_all(named.iter().map(|(input, ..)| *input));
+        let key = |(&(_, turn, trajectory), input)| SampleKey { input, turn, trajectory };
+        let mut rows: Vec<_> = named.iter().zip(inputs).map(key).zip(selection.rows).collect();
+        rows.sort_by_key(|(key, _)| *key);
+        selection.rows = rows.into_iter().map(|(_, row)| row).collect();
         selection
     }
 
