@@ -76,9 +76,10 @@ impl<'a, D: Copies> Inward<'a, D> {
             left.comes_before(self.device, &self.ring.copies);
         }
         self.pins.count(direct.is_some(), piece.bytes());
-        let (first, mut buffer) = (extent.offset + piece.first, buffer.lock());
+        let first = extent.offset + piece.first;
         let coming = match direct {
             Some((memory, start)) => {
+                let mut buffer = buffer.lock();
                 let range = range_of(first, start / size_of::<f32>() + piece.first, piece);
                 let event =
                     self.device.copy_from_pinned_async(&self.ring.copies, &memory, &mut buffer, range);
@@ -91,7 +92,7 @@ impl<'a, D: Copies> Inward<'a, D> {
                 self.staged += 1;
                 self.device.write_host(&self.ring.piece[..piece.length], slot, 0);
                 let (copies, range) = (&self.ring.copies, range_of(first, 0, piece));
-                let event = self.device.copy_to_device_async(copies, slot, &mut buffer, range);
+                let event = self.device.copy_to_device_async(copies, slot, &mut buffer.lock(), range);
                 Coming { event, summed: None }
             }
         };

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::DeviceTierError;
 
-/// Fewer pieces are not worth another thread and the memory that it pins.
+/// Fewer pieces, on the average, are not worth another thread and the memory that it pins.
 const PIECES_A_LANE: usize = 4;
 /// How many lanes so many pieces are worth, of as many as there may be.
 pub(super) fn worth(pieces: usize, lanes_max: usize) -> usize {

@@ -119,7 +119,7 @@ impl<D: Copies> DeviceTier<D> {
     }
 
     /// How many threads may share a move, the caller's among them: one copies and sums up about a tenth of what a bus moves through pieces of
-    /// host memory. Each has a ring of pieces of its own, and none that has fewer than four pieces is begun. Default: 1.
+    /// host memory. Each has a ring of pieces of its own; there are at most as many as four pieces each make. Default: 1.
     pub fn host_threads(self, threads: usize) -> Self {
         DeviceTier { host_threads: threads.max(1), ..self }
     }

@@ -37,11 +37,17 @@ fn on_a_gpu() -> Option<Pair<CudaDevice>> {
     }
 }
 
-fn tier<D: Share>(device: &D, objects: &forebay::client::Objects, pinned_bytes_max: u64) -> DeviceTier<D> {
-    DeviceTier::new(device.clone(), objects.clone())
-        .piece_chunks(1)
-        .host_threads(3)
-        .pin_objects(pinned_bytes_max)
+/// Bytes that may be pinned, and threads that may share a move: each ring is used around, and there are several.
+type How = (u64, usize);
+const HOW: [How; 4] = [(0, 1), (MUCH, 1), (0, 3), (MUCH, 3)];
+
+fn named((pinned, threads): How) -> String {
+    format!("{pinned}.{threads}")
+}
+
+fn tier<D: Share>(device: &D, objects: &forebay::client::Objects, (pinned, threads): How) -> DeviceTier<D> {
+    let tier = DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1);
+    tier.host_threads(threads).pin_objects(pinned)
 }
 
 /// Sets a state of one handle and gets it on the other, on every way to the objects, in pieces and straight from where they lie.
@@ -49,11 +55,11 @@ fn moves<D: Share>(Pair { left, came }: &Pair<D>) {
     let world = World::new();
     let lengths = [(1, 63), (CHUNK - 1, CHUNK), (CHUNK + 1, 3), (12 * CHUNK + 7, CHUNK)];
     for (way, objects) in ways(&world) {
-        for pinned in [0, MUCH] {
-            let (out, back) = (tier(left, &objects, pinned), tier(came, &objects, pinned));
+        for how in HOW {
+            let (out, back) = (tier(left, &objects, how), tier(came, &objects, how));
             let mut bytes = 0;
             for (number, (weights, moments)) in lengths.into_iter().enumerate() {
-                let key = format!("{way}.{pinned}.{number}");
+                let key = format!("{way}.{}.{number}", named(how));
                 let state = [values(1, weights), values(2, moments)];
                 let buffers = state.each_ref().map(|values| loaded(left, values));
                 let parts = [DevicePart::of("moments", &buffers[1]), DevicePart::of("weights", &buffers[0])];
@@ -68,9 +74,9 @@ fn moves<D: Share>(Pair { left, came }: &Pair<D>) {
                 bytes += 4 * (weights + moments) as u64;
             }
             // What is sent through a socket has no place here.
-            let expected = if pinned > 0 && way != "sent" { (bytes, 0) } else { (0, bytes) };
+            let expected = if how.0 > 0 && way != "sent" { (bytes, 0) } else { (0, bytes) };
             for stats in [out.stats(), back.stats()] {
-                assert_eq!((stats.direct_bytes, stats.staged_bytes), expected, "{way}, {pinned}");
+                assert_eq!((stats.direct_bytes, stats.staged_bytes), expected, "{way}, {how:?}");
                 assert_eq!(stats.mappings_refused, 0);
             }
         }
@@ -80,14 +86,14 @@ fn moves<D: Share>(Pair { left, came }: &Pair<D>) {
 /// One state out while another, longer or shorter, comes in through the same memory.
 fn exchanges<D: Share>(Pair { left, came }: &Pair<D>) {
     let world = World::new();
-    for pinned in [0, MUCH] {
-        let tier = tier(left, &world.embedded(), pinned);
+    for how in HOW {
+        let tier = tier(left, &world.embedded(), how);
         for (number, (old, new)) in
-            [(7 * CHUNK + 5, 7 * CHUNK + 5), (9 * CHUNK, 100), (100, 9 * CHUNK)].into_iter().enumerate()
+            [(7 * CHUNK + 5, 7 * CHUNK + 5), (13 * CHUNK, 100), (100, 13 * CHUNK)].into_iter().enumerate()
         {
-            let keys = [format!("out.{pinned}.{number}"), format!("in.{pinned}.{number}")];
+            let keys = ["out", "in"].map(|way| format!("{way}.{}.{number}", named(how)));
             let (leaving, coming) = (values(3, old), values(4, new));
-            let setter = self::tier(came, &world.embedded(), pinned);
+            let setter = self::tier(came, &world.embedded(), how);
             let buffer = loaded(came, &coming);
             setter.set(&keys[1], Expected::Absent, &one(new), &[DevicePart::of("weights", &buffer)]).unwrap();
             let mut memory = left.allocate(old.max(new));
@@ -105,7 +111,7 @@ fn exchanges<D: Share>(Pair { left, came }: &Pair<D>) {
 /// One bit that changed on the device is told with its chunk.
 fn is_verified<D: Share>(Pair { left, .. }: &Pair<D>) {
     let world = World::new();
-    let (tier, length) = (tier(left, &world.embedded(), 0), 3 * CHUNK + 77);
+    let (tier, length) = (tier(left, &world.embedded(), HOW[0]), 3 * CHUNK + 77);
     let mut weights = loaded(left, &values(1, length));
     tier.set("solver", Expected::Absent, &one(length), &[DevicePart::of("weights", &weights)]).unwrap();
     for (at, chunk) in [(0, 0), (CHUNK - 1, 0), (CHUNK, 1), (length - 1, 3)] {
@@ -122,9 +128,9 @@ fn is_verified<D: Share>(Pair { left, .. }: &Pair<D>) {
 
 /// A byte that changed where an object lies is found on its way in, by whoever sums it up.
 fn damage_is_found<D: Share>(Pair { left, .. }: &Pair<D>) {
-    for pinned in [0, MUCH] {
+    for how in HOW {
         let world = World::new();
-        let (tier, all) = (tier(left, &world.embedded(), pinned), values(9, 12 * CHUNK + 5));
+        let (tier, all) = (tier(left, &world.embedded(), how), values(9, 12 * CHUNK + 5));
         let buffer = loaded(left, &all);
         let parts = [DevicePart::of("weights", &buffer)];
         tier.set("solver", Expected::Absent, &one(all.len()), &parts).unwrap();
@@ -140,7 +146,7 @@ fn damage_is_found<D: Share>(Pair { left, .. }: &Pair<D>) {
 fn comes_from_the_nearest<D: Share>(Pair { left, came }: &Pair<D>) {
     let world = World::new();
     let folder = world.dir.path().join("published");
-    let (trainer, instance) = (tier(left, &world.embedded(), 0), tier(came, &world.embedded(), 0));
+    let (trainer, instance) = (tier(left, &world.embedded(), HOW[0]), tier(came, &world.embedded(), HOW[0]));
     let publisher = Publisher::open(left.clone(), &folder, PublisherOptions::default()).unwrap();
     let reader = Reader::open(came.clone(), &folder, ReaderOptions::default()).unwrap();
     let length = 5 * CHUNK + 3;
@@ -164,7 +170,7 @@ fn comes_from_the_nearest<D: Share>(Pair { left, came }: &Pair<D>) {
 /// A device without the room fails; no version comes of it, and its error says that it is the device.
 fn has_no_room<D: Share>(device: &D) {
     let world = World::new();
-    let tier = tier(device, &world.embedded(), 0);
+    let tier = tier(device, &world.embedded(), HOW[0]);
     let buffer = device.allocate(1 << 42); // 16 TiB
     let length = CHUNK;
     let set = tier.set("solver", Expected::Absent, &one(length), &[DevicePart::of("weights", &buffer)]);

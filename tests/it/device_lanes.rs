@@ -30,12 +30,13 @@ fn get(
     tier.get(key, Which::Latest, &mut [DevicePartMut::of("weights", buffer)])
 }
 
-/// `LONG` values out as `solver`, and what is newest of `verifier` in.
+/// So many values out as `solver`, and what is newest of `verifier` in.
 fn exchange(
     tier: &DeviceTier<StandInDevice>,
+    old: usize,
     buffer: &mut StandInBuffer,
 ) -> Result<DeviceExchange, DeviceTierError> {
-    let (layout, mut parts) = (one(LONG), [DevicePartMut::of("weights", buffer)]);
+    let (layout, mut parts) = (one(old), [DevicePartMut::of("weights", buffer)]);
     tier.exchange(("solver", Expected::Any, &layout), ("verifier", Which::Latest), &mut parts)
 }
 
@@ -66,18 +67,22 @@ fn what_left_in_lanes_comes_bit_by_bit_whatever_the_way() {
 // FX-58
 #[test]
 fn an_exchange_in_lanes_sets_the_old_state_and_brings_the_new_one_whichever_is_longer() {
-    for (seed, new) in (0..SEEDS).zip([LONG, 3 * CHUNK, 16 * CHUNK + 5].into_iter().cycle()) {
+    let lengths = [(LONG, LONG), (LONG, 3 * CHUNK), (3 * CHUNK, LONG + CHUNK)];
+    for (seed, (old, new)) in (0..SEEDS).zip(lengths.into_iter().cycle()) {
         let world = World::new();
         let objects = world.embedded();
-        let (device, old, new) = (device(seed), values(1, LONG), values(2, new));
+        let (device, old, new) = (device(seed), values(1, old), values(2, new));
         let tier = tier(&device, &objects);
         let newer = loaded(&device, &new);
         tier.set("verifier", Expected::Any, &one(new.len()), &[DevicePart::of("weights", &newer)]).unwrap();
-        let mut buffer = device.allocate(LONG.max(new.len()));
+        let mut buffer = device.allocate(old.len().max(new.len()));
         device.upload(&old, &mut buffer, 0);
-        let done = exchange(&tier, &mut buffer).unwrap();
+        let done = exchange(&tier, old.len(), &mut buffer).unwrap();
+        // Two rings for each thread, whichever state is the longer.
+        let pinned = 2 * THREADS * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4);
+        assert_eq!(tier.pinned_bytes(), pinned, "seed {seed}");
         assert!(read(&device, &buffer)[..new.len()] == new, "seed {seed}");
-        let mut target = device.allocate(LONG);
+        let mut target = device.allocate(old.len());
         assert_eq!(get(&tier, "solver", &mut target).unwrap(), done.set);
         assert!(read(&device, &target) == old, "seed {seed}");
     }
@@ -93,7 +98,7 @@ fn lanes_go_to_and_from_pinned_objects_themselves() {
     let tier = tier(&device, &objects).pin_objects(1 << 40);
     set(&tier, "verifier", &loaded(&device, &new)).unwrap();
     let mut buffer = loaded(&device, &old);
-    let done = exchange(&tier, &mut buffer).unwrap();
+    let done = exchange(&tier, old.len(), &mut buffer).unwrap();
     assert!(read(&device, &buffer) == new);
     objects.get("solver", Which::Exact(done.set)).unwrap().verify().unwrap();
     get(&tier, "solver", &mut buffer).unwrap();
@@ -133,7 +138,7 @@ fn an_exchange_in_lanes_whose_copy_fails_has_set_the_old_state_or_says_that_it_i
         set(&tier(&good, &objects), "verifier", &loaded(&good, &new)).unwrap();
         let device = failing(copy as u64, copy);
         let (tier, mut buffer) = (tier(&device, &objects), loaded(&device, &old));
-        let error = exchange(&tier, &mut buffer).unwrap_err();
+        let error = exchange(&tier, old.len(), &mut buffer).unwrap_err();
         let mut target = device.allocate(LONG);
         match error {
             DeviceTierError::Exchanged { set, .. } => {

@@ -176,7 +176,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Way::Pieces => "",
-            Way::Threads => ", 8 threads of the host",
+            Way::Threads => ", up to 8 threads of the host",
             Way::Pinned => ", objects pinned",
         }
     }
