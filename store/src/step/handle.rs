@@ -107,8 +107,7 @@ impl Step {
         if state.open_begun().is_some_and(|open| open.number == self.number() && open != self.begun) {
             return false; // it was given up
         }
-        let probe = state.decide_claim(consumer.index(), MicroBatch::of(usize::MAX), Some(self.number()));
-        probe == Err(crate::consumer::Shortage::Complete)
+        state.is_handed_out(self.number(), consumer.index())
     }
 
     /// Gives back what has been accumulated for one table: its gradient cache was lost or dropped.

@@ -20,10 +20,7 @@ impl State {
         let Some(number) = step else {
             return Ok((self.select(consumer, Choice { rule, planned: false, flush: false })?, 0));
         };
-        let planned = self.membership(number).planned.iter();
-        let Some(planned) = planned.clone().find(|planned| planned.consumer == consumer) else {
-            return Err(Shortage::Complete);
-        };
+        let planned = self.plan_of(number, consumer).ok_or(Shortage::Complete)?;
         let (open, ready) = self.outstanding(planned);
         if open == 0 {
             return Err(Shortage::Complete);
@@ -48,6 +45,16 @@ impl State {
         if enough { Ok(self.in_sample_order(selection)) } else { Err(Shortage::NotReady) }
     }
 
+    /// What a step takes of a consumer; nothing where it plans nothing.
+    fn plan_of(&self, step: u64, consumer: usize) -> Option<&Planned> {
+        self.membership(step).planned.iter().find(|planned| planned.consumer == consumer)
+    }
+
+    /// Whether a step has nothing left to hand out to a consumer.
+    pub(crate) fn is_handed_out(&self, step: u64, consumer: usize) -> bool {
+        self.plan_of(step, consumer).is_none_or(|planned| self.outstanding(planned).0 == 0)
+    }
+
     /// Rows that a step has yet to hand out to a consumer, and how many of those are ready.
     fn outstanding(&self, planned: &Planned) -> (usize, usize) {
         let consumer = &self.consumers[planned.consumer];
@@ -65,8 +72,7 @@ impl State {
             return Readiness { rows, early: rows, step: 0 };
         }
         let step = self.open_begun();
-        let mut planned = step.into_iter().flat_map(|step| &self.membership(step.number).planned);
-        let planned = planned.find(|planned| planned.consumer == consumer);
+        let planned = step.and_then(|step| self.plan_of(step.number, consumer));
         let (open, ready) = planned.map_or((0, 0), |planned| self.outstanding(planned));
         let allowed = self.may_claim(consumer);
         let whole = ready >= open && allowed >= open;
