@@ -208,7 +208,9 @@ impl Source<'_> {
             let statuses: &[RowStatus] = &chunk.status;
             cells.extend(run.iter().map(|&row| {
                 let at = place(row);
-                let is_final = statuses.get(at).is_some_and(|status| status.finals >> index & 1 == 1);
+                // The values of a row that was removed while somebody held it in a claim may be gone.
+                let is_final = !chunk.is_removed(at)
+                    && statuses.get(at).is_some_and(|status| status.finals >> index & 1 == 1);
                 is_final.then(|| page.map_or(StoredValue::Null, |page| page.get(at, width)))
             }));
         }
