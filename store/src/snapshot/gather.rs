@@ -205,14 +205,9 @@ impl Source<'_> {
         let mut cells = Vec::with_capacity(rows.len());
         for (chunk, run) in self.runs(rows) {
             let page = chunk.columns.get(index).map(|page| &**page);
-            let statuses: &[RowStatus] = &chunk.status;
-            cells.extend(run.iter().map(|&row| {
-                let at = place(row);
-                // The values of a row that was removed while somebody held it in a claim may be gone.
-                let is_final = !chunk.is_removed(at)
-                    && statuses.get(at).is_some_and(|status| status.finals >> index & 1 == 1);
-                is_final.then(|| page.map_or(StoredValue::Null, |page| page.get(at, width)))
-            }));
+            let value = |at| page.map_or(StoredValue::Null, |page| page.get(at, width));
+            let cell = |&row: &u32| chunk.is_final(index, place(row)).then(|| value(place(row)));
+            cells.extend(run.iter().map(cell));
         }
         cells
     }
@@ -254,9 +249,8 @@ impl Source<'_> {
 
     fn final_times(&self, column: usize, rows: &[u32]) -> TimestampMicrosecondArray {
         let times = self.places(rows).map(|(chunk, at)| {
-            let is_final = chunk.status(at).finals >> column & 1 == 1;
             let after_us = || i64::try_from(chunk.final_after_ms(column, at) * 1_000).unwrap_or(i64::MAX);
-            is_final.then(|| chunk.meta(at).created_at.saturating_add(after_us()))
+            chunk.is_final(column, at).then(|| chunk.meta(at).created_at.saturating_add(after_us()))
         });
         TimestampMicrosecondArray::from_iter(times).with_timezone("+00:00")
     }
@@ -381,13 +375,10 @@ fn state_word(progress: Progress, status: RowStatus) -> &'static str {
 
 /// Whether each cell of a run in one chunk is final; `places` are those of the run where they are neighbours.
 fn finals_of(chunk: &Chunk, index: usize, run: &[u32], places: Option<Range<usize>>) -> BooleanBuffer {
-    let statuses: &[RowStatus] = &chunk.status;
-    let is_final = |status: &RowStatus| status.finals >> index & 1 == 1;
-    match places.and_then(|places| statuses.get(places)) {
-        Some(statuses) => BooleanBuffer::collect_bool(run.len(), |at| is_final(&statuses[at])),
-        None => {
-            BooleanBuffer::collect_bool(run.len(), |at| statuses.get(place(run[at])).is_some_and(is_final))
-        }
+    let places = places.filter(|_| chunk.summary.removed == 0);
+    match places.and_then(|places| chunk.status.get(places)) {
+        Some(statuses) => BooleanBuffer::collect_bool(run.len(), |at| statuses[at].finals >> index & 1 == 1),
+        None => BooleanBuffer::collect_bool(run.len(), |at| chunk.is_final(index, place(run[at]))),
     }
 }
 

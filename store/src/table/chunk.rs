@@ -126,10 +126,13 @@ impl Chunk {
 
     /// The value of a final cell; `None` while it is not final, and null where it is known to be absent.
     pub(crate) fn cell(&self, column: usize, width: usize, at: usize) -> Option<StoredValue> {
-        if self.status(at).finals >> column & 1 == 0 {
-            return None;
-        }
-        Some(self.columns.get(column).map_or(StoredValue::Null, |page| page.get(at, width)))
+        let page = self.columns.get(column);
+        self.is_final(column, at).then(|| page.map_or(StoredValue::Null, |page| page.get(at, width)))
+    }
+
+    /// Whether a cell is final. None of a row that was removed is: what it had may be gone, whoever still holds the row.
+    pub(crate) fn is_final(&self, column: usize, at: usize) -> bool {
+        self.status(at).finals >> column & 1 == 1 && !self.is_removed(at)
     }
 
     pub(crate) fn final_after_ms(&self, column: usize, at: usize) -> u64 {

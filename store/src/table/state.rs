@@ -206,9 +206,6 @@ impl TableState {
     }
 
     pub(crate) fn cell(&self, column: usize, row: u32) -> Option<StoredValue> {
-        if self.is_removed(row) {
-            return None;
-        }
         self.chunk(row).cell(column, self.width(column), at(row))
     }
 

@@ -22,10 +22,6 @@ impl TextPage {
         self.ends.to_mut().push(end);
     }
 
-    fn get(&self, at: usize) -> &str {
-        std::str::from_utf8(self.bytes_of(at)).unwrap_or_default()
-    }
-
     fn bytes_of(&self, at: usize) -> &[u8] {
         let end = self.ends.get(at).map_or(0, |end| *end as usize);
         let before = at.checked_sub(1).and_then(|before| self.ends.get(before));
@@ -42,8 +38,13 @@ impl Content for TextPage {
 
 impl std::fmt::Debug for TextPage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries((0..self.ends.len()).map(|at| self.get(at))).finish()
+        f.debug_list().entries((0..self.ends.len()).map(|at| shown(self.bytes_of(at)))).finish()
     }
+}
+
+/// What was pushed was text; of a damaged page nothing is shown.
+fn shown(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
 }
 
 /// The pages of all texts: enough to read them. Clones share the pages.
@@ -52,18 +53,18 @@ pub(crate) struct TextPages(pub(super) Vec<CowArc<Page<TextPage>>>);
 
 impl TextPages {
     pub(crate) fn get(&self, text: TextId) -> &str {
-        let at = text.0 as usize;
-        self.0.get(at / PAGE_TEXTS).map_or("", |page| page.get(at % PAGE_TEXTS))
+        shown(self.bytes_of(text))
     }
 
     /// Several: where each lies is found before the first is read.
     pub(crate) fn get_all(&self, texts: impl Iterator<Item = TextId>) -> Vec<&str> {
-        let bytes_of = |text: TextId| {
-            let at = text.0 as usize;
-            self.0.get(at / PAGE_TEXTS).map_or(&[][..], |page| page.bytes_of(at % PAGE_TEXTS))
-        };
-        let found: Vec<&[u8]> = texts.map(bytes_of).collect();
-        found.into_iter().map(|bytes| std::str::from_utf8(bytes).unwrap_or_default()).collect()
+        let found: Vec<&[u8]> = texts.map(|text| self.bytes_of(text)).collect();
+        found.into_iter().map(shown).collect()
+    }
+
+    fn bytes_of(&self, text: TextId) -> &[u8] {
+        let at = text.0 as usize;
+        self.0.get(at / PAGE_TEXTS).map_or(&[], |page| page.bytes_of(at % PAGE_TEXTS))
     }
 
     pub(crate) fn pages(&self) -> &[CowArc<Page<TextPage>>] {

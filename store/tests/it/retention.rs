@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use arrow_array::Array;
 use forebay_store::*;
 
 use crate::support::*;
@@ -193,6 +194,41 @@ fn space_that_no_sync_has_come_to_is_free_at_once_and_other_space_after_the_next
             "{bytes} bytes, {lived_through_a_sync}, {is_written_to}, {is_segment_long}"
         );
     }
+}
+
+/// Who holds rows in a claim while they are deleted sees that they have nothing, and is not told of damage.
+// FX-95
+#[test]
+fn rows_that_went_while_they_were_held_are_empty_when_their_values_are_gone() {
+    let world = World::new();
+    let run = Run::open(world.options());
+    for row in 0..4 {
+        let cells = [("prompt", "a prompt that does not fit a view".into()), ("reward", 1.0.into())];
+        run.table.insert(0, &format!("q{row}_0_0"), cells).unwrap();
+    }
+    let claim = |rows| run.score.claim(MicroBatch::of(rows), "scorer", Wait::No).unwrap().unwrap();
+    claim(1).finish(|_| Ok(())).unwrap(); // what is trained on is not taken from who holds it
+    let held = claim(3);
+    let columns = ["prompt", "reward"];
+    let are_empty = || held.cells("prompt").unwrap().iter().all(|cell| matches!(cell, Cell::Empty));
+    assert!(!are_empty());
+    run.train();
+    let (mut rounds, old) = (0, run.store.extents());
+    let is_there =
+        |extent: &ExtentInfo| run.store.extents().iter().any(|other| other.number == extent.number);
+    while old.iter().any(is_there) {
+        rounds += 1;
+        assert!(rounds < 10, "the extents of what was deleted stay: {:?}", run.store.extents());
+        run.store.checkpoint().unwrap();
+        run.store.sync().unwrap();
+        run.store.run_once().unwrap();
+    }
+    assert!(are_empty());
+    for batch in [held.columns(columns), held.columns_in_place(columns)] {
+        let batch = batch.unwrap();
+        assert_eq!((batch.num_rows(), batch.column(0).null_count(), batch.column(1).null_count()), (3, 3, 3));
+    }
+    held.places(["prompt"]).unwrap();
 }
 
 /// Between two looks at everything what versions leave behind goes each time.
