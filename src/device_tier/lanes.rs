@@ -9,6 +9,7 @@ use super::DeviceTierError;
 
 /// Fewer pieces, on the average, are not worth another thread and the memory that it pins.
 const PIECES_A_LANE: usize = 4;
+
 /// How many lanes so many pieces are worth, of as many as there may be.
 pub(super) fn worth(pieces: usize, lanes_max: usize) -> usize {
     (pieces / PIECES_A_LANE).clamp(1, lanes_max.max(1))

@@ -2,11 +2,13 @@
 
 use forebay::client::Objects;
 use forebay::store::*;
-use forebay::trainer::device::stand_in::StandInBuffer;
 use forebay::trainer::device::{Device, StandInDevice};
-use forebay::{DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
+use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 
-use crate::device_tier::{CHUNK, SEEDS, damage, device, failing, layout, loaded, one, read, values, ways};
+use crate::device_tier::{
+    CHUNK, SEEDS, copies_that_fail, damage, device, exchange, failing, get, layout, loaded, one, read,
+    ring_bytes, set, values, ways,
+};
 use crate::support::World;
 
 const THREADS: usize = 3;
@@ -16,28 +18,6 @@ const LONG: usize = 12 * CHUNK + 77;
 /// Moves pieces of one chunk on up to three threads.
 fn tier(device: &StandInDevice, objects: &Objects) -> DeviceTier<StandInDevice> {
     DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1).host_threads(THREADS)
-}
-
-fn set(tier: &DeviceTier<StandInDevice>, key: &str, buffer: &StandInBuffer) -> Result<u64, DeviceTierError> {
-    tier.set(key, Expected::Any, &one(LONG), &[DevicePart::of("weights", buffer)])
-}
-
-fn get(
-    tier: &DeviceTier<StandInDevice>,
-    key: &str,
-    buffer: &mut StandInBuffer,
-) -> Result<u64, DeviceTierError> {
-    tier.get(key, Which::Latest, &mut [DevicePartMut::of("weights", buffer)])
-}
-
-/// So many values out as `solver`, and what is newest of `verifier` in.
-fn exchange(
-    tier: &DeviceTier<StandInDevice>,
-    old: usize,
-    buffer: &mut StandInBuffer,
-) -> Result<DeviceExchange, DeviceTierError> {
-    let (layout, mut parts) = (one(old), [DevicePartMut::of("weights", buffer)]);
-    tier.exchange(("solver", Expected::Any, &layout), ("verifier", Which::Latest), &mut parts)
 }
 
 // FX-62, FX-66, FX-67
@@ -58,9 +38,7 @@ fn what_left_in_lanes_comes_bit_by_bit_whatever_the_way() {
         let parts = [DevicePart::of("weights", &first), DevicePart::of("moments", &second)];
         assert_eq!(back.verify(way, Which::Latest, &parts).unwrap(), version);
         assert!([read(&came, &first), read(&came, &second)] == state, "{way}");
-        // A ring for each thread, of three pieces and the checksums of eight.
-        let pinned = THREADS * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4);
-        assert_eq!([out.pinned_bytes(), back.pinned_bytes()], [pinned; 2], "{way}");
+        assert_eq!([out.pinned_bytes(), back.pinned_bytes()], [THREADS * ring_bytes(1); 2], "{way}");
     }
 }
 
@@ -79,8 +57,7 @@ fn an_exchange_in_lanes_sets_the_old_state_and_brings_the_new_one_whichever_is_l
         device.upload(&old, &mut buffer, 0);
         let done = exchange(&tier, old.len(), &mut buffer).unwrap();
         // Two rings for each thread, whichever state is the longer.
-        let pinned = 2 * THREADS * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4);
-        assert_eq!(tier.pinned_bytes(), pinned, "seed {seed}");
+        assert_eq!(tier.pinned_bytes(), 2 * THREADS * ring_bytes(1), "seed {seed}");
         assert!(read(&device, &buffer)[..new.len()] == new, "seed {seed}");
         let mut target = device.allocate(old.len());
         assert_eq!(get(&tier, "solver", &mut target).unwrap(), done.set);
@@ -96,7 +73,7 @@ fn lanes_go_to_and_from_pinned_objects_themselves() {
     let device = device(3);
     let (old, new) = (values(1, LONG), values(2, LONG));
     let tier = tier(&device, &objects).pin_objects(1 << 40);
-    set(&tier, "verifier", &loaded(&device, &new)).unwrap();
+    set(&tier, "verifier", &loaded(&device, &new), LONG).unwrap();
     let mut buffer = loaded(&device, &old);
     let done = exchange(&tier, old.len(), &mut buffer).unwrap();
     assert!(read(&device, &buffer) == new);
@@ -110,21 +87,7 @@ fn lanes_go_to_and_from_pinned_objects_themselves() {
 #[test]
 fn a_copy_that_fails_in_any_lane_leaves_no_version_and_the_next_try_does() {
     let world = World::new();
-    let objects = world.embedded();
-    let all = values(7, LONG);
-    for copy in 0..13 {
-        let (key, device) = (format!("solver.{copy}"), failing(copy as u64, copy));
-        let (tier, buffer) = (tier(&device, &objects), loaded(&device, &all));
-        assert!(matches!(set(&tier, &key, &buffer), Err(DeviceTierError::Device(_))), "copy {copy}");
-        assert!(objects.get(&key, Which::Latest).is_err(), "copy {copy}");
-        assert_eq!(set(&tier, &key, &buffer).unwrap(), 1);
-        let device = failing(copy as u64, copy);
-        let (tier, mut target) = (self::tier(&device, &objects), device.allocate(LONG));
-        assert!(matches!(get(&tier, &key, &mut target), Err(DeviceTierError::Device(_))), "copy {copy}");
-        get(&tier, &key, &mut target).unwrap();
-        assert!(read(&device, &target) == all, "copy {copy}");
-        objects.delete(&key, 1).unwrap();
-    }
+    copies_that_fail(("embedded", &world.embedded()), (LONG, 13), tier);
 }
 
 // FX-69
@@ -135,7 +98,7 @@ fn an_exchange_in_lanes_whose_copy_fails_has_set_the_old_state_or_says_that_it_i
         let world = World::new();
         let objects = world.embedded();
         let good = device(1);
-        set(&tier(&good, &objects), "verifier", &loaded(&good, &new)).unwrap();
+        set(&tier(&good, &objects), "verifier", &loaded(&good, &new), LONG).unwrap();
         let device = failing(copy as u64, copy);
         let (tier, mut buffer) = (tier(&device, &objects), loaded(&device, &old));
         let error = exchange(&tier, old.len(), &mut buffer).unwrap_err();
@@ -172,7 +135,7 @@ fn a_byte_that_changed_is_told_whichever_lane_it_is_in() {
     for chunk in [0, 5, 11] {
         let all = values((chunk as u32) << 20, LONG);
         let mut buffer = loaded(&device, &all);
-        set(&tier, "solver", &buffer).unwrap();
+        set(&tier, "solver", &buffer, LONG).unwrap();
         damage(&world, &all, chunk * CHUNK + 500);
         let Err(DeviceTierError::Damaged { reason }) = get(&tier, "solver", &mut device.allocate(LONG))
         else {
@@ -180,7 +143,7 @@ fn a_byte_that_changed_is_told_whichever_lane_it_is_in() {
         };
         assert!(reason.contains(&format!("chunk {chunk} of \"weights\"")), "{reason}");
 
-        set(&tier, "verifier", &buffer).unwrap();
+        set(&tier, "verifier", &buffer, LONG).unwrap();
         device.upload(&[0.5], &mut buffer, chunk * CHUNK + 500);
         let changed = tier.verify("verifier", Which::Latest, &[DevicePart::of("weights", &buffer)]);
         let Err(DeviceTierError::Damaged { reason }) = changed else { panic!("{changed:?}") };

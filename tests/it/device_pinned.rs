@@ -2,12 +2,13 @@
 
 use forebay::client::Objects;
 use forebay::store::*;
-use forebay::trainer::device::stand_in::{CopyWay, StandInBuffer};
+use forebay::trainer::device::stand_in::CopyWay;
 use forebay::trainer::device::{Device, StandInDevice, StandInOptions};
 use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 
 use crate::device_tier::{
-    CHUNK, SEEDS, damage, device, failing, layout, loaded, one, overlap, read, values, ways,
+    CHUNK, SEEDS, copies_that_fail, damage, device, exchange, get, layout, loaded, overlap, read, set,
+    values, ways,
 };
 use crate::support::World;
 
@@ -16,23 +17,6 @@ const MUCH: u64 = 1 << 40;
 /// Moves pieces of one chunk, and pins up to so many bytes.
 fn tier(device: &StandInDevice, objects: &Objects, pinned_bytes_max: u64) -> DeviceTier<StandInDevice> {
     DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1).pin_objects(pinned_bytes_max)
-}
-
-fn set(
-    tier: &DeviceTier<StandInDevice>,
-    key: &str,
-    buffer: &StandInBuffer,
-    length: usize,
-) -> Result<u64, DeviceTierError> {
-    tier.set(key, Expected::Any, &one(length), &[DevicePart::of("weights", buffer)])
-}
-
-fn get(
-    tier: &DeviceTier<StandInDevice>,
-    key: &str,
-    buffer: &mut StandInBuffer,
-) -> Result<u64, DeviceTierError> {
-    tier.get(key, Which::Latest, &mut [DevicePartMut::of("weights", buffer)])
 }
 
 /// Sets a state of one device and gets it on another; bytes that went by themselves, and in pieces.
@@ -126,22 +110,7 @@ fn a_copy_that_fails_leaves_no_version_and_the_next_try_does() {
     let world = World::new();
     let (_, neighbour) = ways(&world).into_iter().nth(1).unwrap();
     for (way, objects) in [("embedded", world.embedded()), ("neighbour", neighbour)] {
-        for copy in 0..5 {
-            let device = failing(copy as u64, copy);
-            let tier_out = tier(&device, &objects, MUCH);
-            let (key, all) = (format!("{way}.{copy}"), values(7, 4 * CHUNK + 1));
-            let buffer = loaded(&device, &all);
-            let refused = set(&tier_out, &key, &buffer, all.len());
-            assert!(matches!(refused, Err(DeviceTierError::Device(_))), "{key}");
-            assert!(objects.get(&key, Which::Latest).is_err(), "{key}");
-            assert_eq!(set(&tier_out, &key, &buffer, all.len()).unwrap(), 1);
-            let device = failing(copy as u64, copy);
-            let tier_in = tier(&device, &objects, MUCH);
-            let mut target = device.allocate(all.len());
-            assert!(matches!(get(&tier_in, &key, &mut target), Err(DeviceTierError::Device(_))), "{key}");
-            get(&tier_in, &key, &mut target).unwrap();
-            assert!(read(&device, &target) == all, "{key}");
-        }
+        copies_that_fail((way, &objects), (4 * CHUNK + 1, 5), |device, objects| tier(device, objects, MUCH));
     }
 }
 
@@ -177,11 +146,7 @@ fn an_exchange_of_pinned_states_goes_both_ways_at_once() {
         set(&tier, "verifier", &loaded(&device, &new), length).unwrap();
         let mut buffer = loaded(&device, &old);
         let before = device.trace().len();
-        let mut parts = [DevicePartMut::of("weights", &mut buffer)];
-        let layout = one(length);
-        let done =
-            tier.exchange(("solver", Expected::Absent, &layout), ("verifier", Which::Latest), &mut parts);
-        let done = done.unwrap();
+        let done = exchange(&tier, length, &mut buffer).unwrap();
         assert!(read(&device, &buffer) == new, "seed {seed}");
         let mut target = device.allocate(length);
         assert_eq!(get(&tier, "solver", &mut target).unwrap(), done.set);
@@ -225,10 +190,7 @@ fn an_exchange_whose_sum_fails_has_set_the_old_state_or_says_that_it_is_lost() {
         let options = StandInOptions { seed: 3, sum_faults: vec![fault], ..StandInOptions::default() };
         let device = StandInDevice::new(options);
         let (tier, mut buffer) = (tier(&device, &objects, MUCH), loaded(&device, &old));
-        let mut parts = [DevicePartMut::of("weights", &mut buffer)];
-        let layout = one(length);
-        let done =
-            tier.exchange(("solver", Expected::Absent, &layout), ("verifier", Which::Latest), &mut parts);
+        let done = exchange(&tier, length, &mut buffer);
         match done {
             Err(DeviceTierError::Exchanged { set: 1, .. }) => {
                 kept += 1;

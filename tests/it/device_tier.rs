@@ -9,7 +9,7 @@ use forebay::client::{Client, ConnectOptions, Objects};
 use forebay::store::*;
 use forebay::trainer::device::stand_in::{CopyWay, StandInBuffer, TraceEntry};
 use forebay::trainer::device::{Device, StandInDevice, StandInOptions};
-use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
+use forebay::{DeviceExchange, DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 
 use crate::support::World;
 
@@ -55,6 +55,38 @@ pub(crate) fn read<D: Device>(device: &D, buffer: &D::Buffer) -> Vec<f32> {
     let mut values = vec![0.0; device.length(buffer)];
     device.download(buffer, 0, &mut values);
     values
+}
+
+pub(crate) fn set(
+    tier: &DeviceTier<StandInDevice>,
+    key: &str,
+    buffer: &StandInBuffer,
+    length: usize,
+) -> Result<u64, DeviceTierError> {
+    tier.set(key, Expected::Any, &one(length), &[DevicePart::of("weights", buffer)])
+}
+
+pub(crate) fn get(
+    tier: &DeviceTier<StandInDevice>,
+    key: &str,
+    buffer: &mut StandInBuffer,
+) -> Result<u64, DeviceTierError> {
+    tier.get(key, Which::Latest, &mut [DevicePartMut::of("weights", buffer)])
+}
+
+/// So many values out as `solver`, and what is newest of `verifier` in.
+pub(crate) fn exchange(
+    tier: &DeviceTier<StandInDevice>,
+    length: usize,
+    buffer: &mut StandInBuffer,
+) -> Result<DeviceExchange, DeviceTierError> {
+    let (layout, mut parts) = (one(length), [DevicePartMut::of("weights", buffer)]);
+    tier.exchange(("solver", Expected::Any, &layout), ("verifier", Which::Latest), &mut parts)
+}
+
+/// What a ring pins: three pieces of so many chunks, and the checksums of eight.
+pub(crate) fn ring_bytes(chunks: usize) -> usize {
+    chunks * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4)
 }
 
 pub(crate) fn layout(weights: usize, moments: usize) -> Layout {
@@ -141,7 +173,7 @@ impl Swap {
         Swap { device, tier, old, new, buffer }
     }
 
-    fn run(&mut self, expected: Expected, which: Which) -> Result<forebay::DeviceExchange, DeviceTierError> {
+    fn run(&mut self, expected: Expected, which: Which) -> Result<DeviceExchange, DeviceTierError> {
         let layout = one(self.old.len());
         let mut parts = [DevicePartMut::of("weights", &mut self.buffer)];
         self.tier.exchange(("solver", expected, &layout), ("verifier", which), &mut parts)
@@ -208,33 +240,39 @@ fn later_moves_pin_nothing() {
         tier.get("solver", Which::Latest, &mut parts).unwrap();
         pinned.push(tier.pinned_bytes());
     }
-    // Three pieces of four chunks, and the checksums of eight.
-    assert_eq!(pinned, vec![4 * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4); 4]);
+    assert_eq!(pinned, vec![ring_bytes(4); 4]);
+}
+
+/// Each of the first so many copies of so many values fails once, out and in: no version is left, and the next try does.
+pub(crate) fn copies_that_fail(
+    (way, objects): (&str, &Objects),
+    (length, copies): (usize, usize),
+    tier: impl Fn(&StandInDevice, &Objects) -> DeviceTier<StandInDevice>,
+) {
+    let all = values(7, length);
+    for copy in 0..copies {
+        let device = failing(copy as u64, copy);
+        let (out, key, buffer) = (tier(&device, objects), format!("{way}.{copy}"), loaded(&device, &all));
+        assert!(matches!(set(&out, &key, &buffer, length), Err(DeviceTierError::Device(_))), "{key}");
+        assert!(objects.get(&key, Which::Latest).is_err(), "{key}");
+        assert_eq!(set(&out, &key, &buffer, length).unwrap(), 1);
+
+        let device = failing(copy as u64, copy);
+        let (back, mut target) = (tier(&device, objects), device.allocate(length));
+        assert!(matches!(get(&back, &key, &mut target), Err(DeviceTierError::Device(_))), "{key}");
+        get(&back, &key, &mut target).unwrap();
+        assert!(read(&device, &target) == all, "{key}");
+        objects.delete(&key, 1).unwrap();
+    }
 }
 
 // FX-66, FX-69
 #[test]
 fn a_copy_that_fails_leaves_no_version_and_the_next_try_does() {
     let world = World::new();
-    let objects = world.embedded();
-    for copy in 0..5 {
-        let device = failing(copy as u64, copy);
-        let tier = DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1);
-        let (key, all) = (format!("solver.{copy}"), values(7, 4 * CHUNK + 1));
-        let buffer = loaded(&device, &all);
-        let set = || tier.set(&key, Expected::Absent, &one(all.len()), &[DevicePart::of("weights", &buffer)]);
-        assert!(matches!(set(), Err(DeviceTierError::Device(_))), "copy {copy}");
-        assert!(objects.get(&key, Which::Latest).is_err(), "copy {copy}");
-        assert_eq!(set().unwrap(), 1);
-
-        let device = failing(copy as u64, copy);
-        let tier = DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1);
-        let mut target = device.allocate(all.len());
-        let mut get = || tier.get(&key, Which::Latest, &mut [DevicePartMut::of("weights", &mut target)]);
-        assert!(matches!(get(), Err(DeviceTierError::Device(_))), "copy {copy}");
-        get().unwrap();
-        assert!(read(&device, &target) == all, "copy {copy}");
-    }
+    copies_that_fail(("embedded", &world.embedded()), (4 * CHUNK + 1, 5), |device, objects| {
+        DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1)
+    });
 }
 
 // FX-69
@@ -283,8 +321,7 @@ fn pieces_may_change_between_moves_and_tensors_may_be_empty() {
         let mut target = device.allocate(all.len());
         tier.get("solver", Which::Latest, &mut [DevicePartMut::of("weights", &mut target)]).unwrap();
         assert!(read(&device, &target) == all, "{chunks} chunks");
-        // Three pieces, and the checksums of eight.
-        assert_eq!(tier.pinned_bytes(), chunks * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4));
+        assert_eq!(tier.pinned_bytes(), ring_bytes(chunks));
     }
 }
 

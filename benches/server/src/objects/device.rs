@@ -173,11 +173,11 @@ impl Way {
     }
 
     /// What a row is called beside the way that is usual.
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Way::Pieces => "",
-            Way::Threads => ", up to 8 threads of the host",
-            Way::Pinned => ", objects pinned",
+            Way::Pieces => String::new(),
+            Way::Threads => format!(", up to {THREADS} threads of the host"),
+            Way::Pinned => ", objects pinned".to_owned(),
         }
     }
 }
