@@ -76,9 +76,16 @@ impl ObjectReader {
     }
 
     fn copy(&self, key: &str, version: Option<u64>) -> Result<CopiedObject> {
+        let mut last = None;
         for _ in 0..TRIES {
             let mut known = look_at_key(&self.directory, &self.host_folder, key)?;
-            let Some(found) = known.take(version)? else { return Err(missing(key, version, &known).into()) };
+            let Some(found) = known.take(version)? else {
+                // It may have gone from memory to its file between the looks at the two: a second pair says whether it is gone.
+                if last.replace(known.last) == Some(known.last) {
+                    return Err(missing(key, version, &known).into());
+                }
+                continue;
+            };
             if let Some(copied) = self.copy_found(found)? {
                 return Ok(copied);
             }

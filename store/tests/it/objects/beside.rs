@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::probe::Probe;
+use crate::support::{ROOT, World};
 
 fn reader(dir: &Path) -> ObjectReader {
     let options = options(HostFolder::At(dir.join("host"))).read_only(true);
@@ -107,6 +110,31 @@ fn no_copy_is_torn_whatever_the_writer_does_meanwhile() {
             }
         }
     });
+}
+
+#[test]
+fn a_version_that_goes_to_its_file_between_the_looks_at_the_two_is_found() {
+    let (world, dir) = (World::new(), tempfile::tempdir().unwrap());
+    let host = ObjectOptions::default().host_folder(HostFolder::At(dir.path().join("host")));
+    let options = world.options().objects(host);
+    let store = Store::open(ROOT, options.clone()).unwrap();
+    let objects = store.objects().unwrap();
+    set(&objects, "solver");
+    let probe = Probe::new(&world.disk);
+    let reader = Store::open(ROOT, options.disk(Arc::new(probe.clone())).read_only(true)).unwrap();
+    let reader = reader.object_reader().unwrap();
+    let demoted = AtomicBool::new(false);
+    probe.hook(move |asked, path| {
+        if asked == "listed" && path.ends_with("solver") && !demoted.swap(true, Ordering::SeqCst) {
+            objects.demote("solver", Which::Latest).unwrap();
+        }
+        Ok(())
+    });
+    let copied = reader.newest("solver").unwrap();
+    assert_eq!(copied.tier(), Tier::Disk);
+    check_copied(&copied);
+    assert_eq!(reader.exact("solver", 7).unwrap_err().kind(), Kind::Retry, "it is still to come");
+    assert_eq!(reader.newest("critic").unwrap_err().kind(), Kind::Input, "there is none");
 }
 
 #[test]
