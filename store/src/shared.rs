@@ -208,6 +208,7 @@ impl Shared {
         let (appended, effects) = applied.inspect_err(|error| self.wake_if_closed(error))?;
         // Before the log is written: who is woken needs longer than that, and its own record comes after this one.
         self.signals.announce(&effects);
+        drop(effects); // what is gone takes memory until then
         if frees_memory {
             self.memory_may_be_free();
         }

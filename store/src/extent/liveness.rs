@@ -41,7 +41,7 @@ pub(crate) struct Life {
 #[derive(Debug, Default)]
 struct Contents {
     by_hash: HashMap<u128, View>,
-    by_view: HashMap<View, (u128, u64)>,
+    by_view: FastMap<View, (u128, u64)>,
 }
 
 impl Liveness {
@@ -84,19 +84,31 @@ impl Liveness {
         self.let_go(view, (view.length() as u64, 1), commit)
     }
 
-    /// As [`remove`](Self::remove), for many: a generation is looked up once for views of it that follow on each other.
+    /// As [`remove`](Self::remove), for many of one column; equal ones may be `shared`. A generation is looked up once for values of it that
+    /// follow on each other.
     ///
     /// # Errors
     /// As for one; nothing follows on the state then.
-    pub(crate) fn remove_all(&mut self, views: &[View], commit: u64) -> Result<(), String> {
-        if !self.contents.by_view.is_empty() {
-            return views.iter().try_for_each(|view| self.remove(*view, commit));
+    pub(crate) fn remove_all(
+        &mut self,
+        mut views: impl Iterator<Item = View>,
+        shared: bool,
+        commit: u64,
+    ) -> Result<(), String> {
+        if shared && !self.contents.by_view.is_empty() {
+            return views.try_for_each(|view| self.remove(view, commit));
         }
-        for together in views.chunk_by(|a, b| a.place() == b.place()) {
-            let bytes: u64 = together.iter().map(|view| view.length() as u64).sum();
-            self.let_go(together[0], (bytes, together.len() as u64), commit)?;
+        let Some(mut first) = views.next() else { return Ok(()) };
+        let mut together = (first.length() as u64, 1);
+        for view in views {
+            if view.place() == first.place() {
+                together = (together.0 + view.length() as u64, together.1 + 1);
+            } else {
+                self.let_go(first, together, commit)?;
+                (first, together) = (view, (view.length() as u64, 1));
+            }
         }
-        Ok(())
+        self.let_go(first, together, commit)
     }
 
     /// Takes bytes and values off the generation of a view.

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use super::apply::STALE;
 use super::{Effects, State};
 use crate::consumer::Back;
+use crate::table::chunk_of;
 
 impl State {
     /// The versions of which a consumer can claim rows of a table.
@@ -54,15 +55,56 @@ impl State {
                 effects.wake.push(consumer);
             }
             if self.tables[table].trainer.is_some() {
-                for row in self.tables[table].rows_left_behind() {
-                    self.exclude(index, row, STALE, effects);
-                }
+                self.leave_behind(index, effects);
             }
             for row in caught_up {
                 self.change_consumers(index, effects, |consumer, table, fallout| {
                     consumer.row_changed(table, row, fallout);
                 });
             }
+        }
+    }
+
+    /// Leaves out the rows that are not fresh any more: everybody waits for it, and there may be a hundred thousand. Those that no
+    /// consumer has in a queue or a group any more go a chunk at a time.
+    fn leave_behind(&mut self, table: u32, effects: &mut Effects) {
+        let rows = self.tables[table as usize].rows_left_behind();
+        for of_chunk in rows.chunk_by(|a, b| chunk_of(*a) == chunk_of(*b)) {
+            let newest = of_chunk.iter().map(|&row| self.tables[table as usize].meta(row).lane()).max();
+            if newest.is_some_and(|newest| self.is_over(table, newest)) {
+                self.leave_out_together(table, of_chunk, STALE, effects);
+            } else {
+                of_chunk.iter().for_each(|&row| self.exclude(table, row, STALE, effects));
+            }
+        }
+    }
+
+    /// Whether a version is over for every consumer: none has a row of it, or of one before it, in a queue or a group.
+    pub(super) fn is_over(&self, table: u32, version: u64) -> bool {
+        let mut consumers = self.tables[table as usize].consumers.iter();
+        consumers.all(|&consumer| self.consumers[consumer].is_over(table, version))
+    }
+
+    /// Leaves out those of some rows of one chunk that are open, as [`exclude`](Self::exclude) does one after the other; their versions
+    /// are [over](Self::is_over).
+    pub(super) fn leave_out_together(
+        &mut self,
+        table: u32,
+        rows: &[u32],
+        reason: &str,
+        effects: &mut Effects,
+    ) {
+        let reason = self.texts.intern(reason);
+        let state = &mut self.tables[table as usize];
+        let open: Vec<u32> = rows.iter().copied().filter(|&row| state.status(row).is_open()).collect();
+        if open.is_empty() {
+            return;
+        }
+        state.leave_out_all(&open, reason, &self.texts);
+        effects.wake.extend(&state.consumers);
+        for (slot, consumer) in state.consumers.clone().into_iter().enumerate() {
+            effects.touch(consumer);
+            state.all_out(slot, &open);
         }
     }
 

@@ -61,7 +61,7 @@ impl State {
     /// # Errors
     /// When its values were not live: the record cannot follow on this state.
     pub(crate) fn remove_row(&mut self, table: u32, row: u32) -> Result<(), String> {
-        self.count_deleted(self.tables[table as usize].status(row).step);
+        self.count_deleted(self.tables[table as usize].status(row).step, 1);
         let freed = self.tables[table as usize].remove(row);
         freed.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))
     }

@@ -38,10 +38,11 @@ use crate::consumer::ConsumerState;
 use crate::extent::Liveness;
 use crate::heap::HeapBytes;
 use crate::log::record::{ConsumerRecord, Operation};
+use crate::page::CowArc;
 use crate::policy::PolicyState;
 use crate::sample_id::SampleId;
 use crate::step::StepState;
-use crate::table::{Identity, TableState};
+use crate::table::{Chunk, Identity, TableState};
 use crate::texts::Texts;
 
 /// Everything that the store knows.
@@ -78,6 +79,8 @@ pub(crate) struct Effects {
     pub(crate) wake: Vec<usize>,
     /// What was applied and is of no use any more, for whoever holds the lock to drop after it.
     pub(crate) spent: Vec<Operation>,
+    /// Chunks of which nothing is left, for the same.
+    pub(crate) gone: Vec<CowArc<Chunk>>,
 }
 
 impl Effects {

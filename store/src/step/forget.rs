@@ -18,11 +18,11 @@ use super::{StepProgress, StepState};
 use crate::state::State;
 
 impl State {
-    /// A row that a step trained on is removed. `step` is 0 for one that none did.
-    pub(crate) fn count_deleted(&mut self, step: u32) {
+    /// So many rows that a step trained on are removed. `step` is 0 for those that none did.
+    pub(crate) fn count_deleted(&mut self, step: u32, rows: usize) {
         let floor = self.rewind_floor;
         if let Some(state) = self.steps.get_mut(&step.into()) {
-            state.deleted_rows += 1;
+            state.deleted_rows += rows as u64;
             state.forget_if_over(step.into(), floor);
         }
     }

@@ -14,6 +14,7 @@ use super::column::ColumnPage;
 use super::named::TextsNamed;
 use super::record::{Purpose, RowMeta, RowStatus};
 use super::word::{ConsumerWord, Progress};
+use crate::extent::View;
 use crate::log::record::StoredValue;
 use crate::origin::EXTERNAL_VERSION;
 use crate::page::{CowArc, Page, Rows, Storable};
@@ -21,6 +22,11 @@ use crate::texts::TextId;
 
 /// Rows in a full chunk.
 pub const CHUNK_ROWS: usize = 4096;
+
+/// The number of the chunk that a row lies in.
+pub(crate) fn chunk_of(row: u32) -> usize {
+    row as usize / CHUNK_ROWS
+}
 
 /// The most chunks that a table can have: rows are numbered with 32 bits.
 pub(crate) const CHUNKS_MAX: usize = (1 << 32) / CHUNK_ROWS;
@@ -115,6 +121,12 @@ impl Chunk {
         packed.map(|packed| ConsumerWord::unpack(*packed)).unwrap_or_default()
     }
 
+    /// Whether a live claim has a row at one of these places.
+    pub(crate) fn has_holder(&self, places: impl Iterator<Item = usize> + Clone) -> bool {
+        let is_held = |packed: &u64| ConsumerWord::unpack(*packed).is_held();
+        self.words.iter().any(|page| places.clone().filter_map(|at| page.get(at)).any(is_held))
+    }
+
     pub(crate) fn set_word(&mut self, consumer: usize, at: usize, progress: Progress, ticket_or_claim: u64) {
         let word = ConsumerWord { progress, ticket_or_claim };
         if let Some(place) =
@@ -201,17 +213,33 @@ impl Chunk {
         !self.is_gone() && (overlaps || version_max == EXTERNAL_VERSION)
     }
 
-    /// Removes a row: it keeps its number and nothing else. A chunk that is [gone](Self::is_gone) by it is to be replaced.
-    pub(crate) fn remove(&mut self, at: usize) {
-        if self.is_removed(at) {
-            return;
-        }
-        let train = self.meta(at).purpose() == Purpose::Train;
-        self.summary.open -= u32::from(train && self.status(at).is_open());
-        self.summary.removed += 1;
+    /// What stands for the final values of a column of views, null ones left out, at these places.
+    pub(crate) fn views(
+        &self,
+        column: usize,
+        places: impl Iterator<Item = usize>,
+    ) -> impl Iterator<Item = View> {
+        let (page, status) = (self.columns.get(column), &self.status[..]);
+        let views = page.map_or(&[][..], |page| page.views());
+        let is_there = move |at: usize| {
+            status.get(at).is_some_and(|status| status.finals >> column & 1 == 1)
+                && !self.is_removed(at)
+                && page.is_some_and(|page| !page.is_null(at))
+        };
+        places.filter(move |at| is_there(*at)).filter_map(|at| views.get(at).copied().map(View))
+    }
+
+    /// Removes rows that are there: they keep their numbers and nothing else. A chunk that is [gone](Self::is_gone) by it is to be replaced.
+    pub(crate) fn remove(&mut self, places: impl Iterator<Item = usize>) {
         let bits = Page::edit(&mut self.removed).to_mut();
         bits.resize(CHUNK_ROWS / 64, 0);
-        bits[at / 64] |= 1 << (at % 64);
+        for at in places {
+            let (meta, status) = (self.meta.get(at), self.status.get(at));
+            let train = meta.is_some_and(|meta| meta.purpose() == Purpose::Train);
+            self.summary.open -= u32::from(train && status.is_none_or(RowStatus::is_open));
+            self.summary.removed += 1;
+            bits[at / 64] |= 1 << (at % 64);
+        }
     }
 
     /// Every page.

@@ -64,7 +64,7 @@ impl ColumnPage {
         nulls[at / 64] |= 1 << (at % 64);
     }
 
-    fn is_null(&self, at: usize) -> bool {
+    pub(super) fn is_null(&self, at: usize) -> bool {
         self.nulls.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
@@ -79,6 +79,11 @@ impl ColumnPage {
         let mut bits = [0; 8];
         bits[..width].copy_from_slice(cell);
         StoredValue::Inline(u64::from_le_bytes(bits))
+    }
+
+    /// The cells of a column of views, final or not.
+    pub(super) fn views(&self) -> &[[u8; VIEW_BYTES]] {
+        self.bytes.as_chunks().0
     }
 
     /// Whether a cell that is final has a value.

@@ -23,7 +23,7 @@ mod tally;
 mod word;
 
 pub use chunk::CHUNK_ROWS;
-pub(crate) use chunk::{CHUNKS_MAX, Chunk, Summary};
+pub(crate) use chunk::{CHUNKS_MAX, Chunk, Summary, chunk_of};
 pub(crate) use column::ColumnPage;
 pub use delete::{Delete, Deleted};
 pub use handle::{Cell, Table};

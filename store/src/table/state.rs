@@ -1,5 +1,6 @@
 //! A table as the engine holds it: rows in chunks, the index by identity, the counts.
 
+mod removal;
 mod reopen;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use super::record::{Purpose, RowMeta, RowStatus};
 use super::tally::{Tallies, Tally};
 use super::word::{ConsumerWord, Progress};
 use crate::clock::Timestamp;
-use crate::consumer::{GroupBy, number_out};
+use crate::consumer::GroupBy;
 use crate::extent::View;
 use crate::heap::HeapBytes;
 use crate::index::IdIndex;
@@ -352,97 +353,21 @@ impl TableState {
         first..self.rows.min(first.saturating_add(CHUNK_ROWS as u32))
     }
 
-    /// The rows of these versions that are not removed.
+    /// The rows of these versions that are not removed, in the order of their insertion.
     pub(crate) fn rows_of(&self, versions: RangeInclusive<u64>) -> impl Iterator<Item = u32> {
         let of = versions.clone();
-        let rows = self.rows_where(move |chunk| chunk.may_hold(&of));
-        rows.filter(move |&row| !self.is_removed(row) && versions.contains(&self.meta(row).policy_version))
+        let chunks = self.chunks_where(move |chunk| chunk.may_hold(&of));
+        chunks.flat_map(move |number| {
+            let (chunk, versions) = (&self.chunks[number as usize], versions.clone());
+            let all = chunk.only_version().is_some_and(|version| versions.contains(&version));
+            let is_of = move |at: usize| all || versions.contains(&chunk.meta(at).policy_version);
+            self.rows_of_chunk(number).filter(move |&row| !chunk.is_removed(at(row)) && is_of(at(row)))
+        })
     }
 
     /// Whether a train row is neither consumed nor excluded nor removed.
     pub(crate) fn is_open(&self, row: u32) -> bool {
         self.status(row).is_open() && !self.is_removed(row) && self.meta(row).purpose() == Purpose::Train
-    }
-
-    /// Removes a row: its number is never used again, its identity is free, its values are nobody's. Gives the views of
-    /// its cells and fragments, with their columns. It stays counted as what it was; who removes open rows leaves them
-    /// out first.
-    pub(crate) fn remove(&mut self, row: u32) -> Vec<(u16, View)> {
-        if self.is_removed(row) {
-            return Vec::new();
-        }
-        let columns = 0..self.schema.data_columns().len() as u16;
-        let mut freed = Vec::with_capacity(columns.len());
-        for column in columns {
-            self.free_cell(column, row, &mut freed);
-        }
-        self.index.remove(Identity::of(&self.meta(row)).hash(), row);
-        let chunk = self.chunk_mut(row);
-        chunk.remove(at(row));
-        if chunk.is_gone() {
-            self.chunks[row as usize / CHUNK_ROWS] = self.gone.clone();
-            self.pass_gone();
-        }
-        freed
-    }
-
-    /// Adds the views of a cell, or of the fragments that it grows by, to those that are freed.
-    fn free_cell(&mut self, column: u16, row: u32, freed: &mut Vec<(u16, View)>) {
-        match self.cell(usize::from(column), row) {
-            Some(StoredValue::View(view)) => freed.push((column, View(view))),
-            Some(_) => {}
-            None => {
-                let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
-                freed.extend(fragments.map(|fragment| (column, fragment)));
-            }
-        }
-    }
-
-    /// Leaves out those of some rows of one chunk that may still be trained on. True when there were any.
-    pub(crate) fn leave_out_all(&mut self, rows: &[u32], reason: TextId, texts: &Texts) -> bool {
-        let open: Vec<u32> = rows.iter().copied().filter(|&row| self.status(row).is_open()).collect();
-        let train = open.iter().filter(|&&row| self.meta(row).purpose() == Purpose::Train).count() as u64;
-        if train > 0 {
-            *self.counts.excluded.entry(texts.get(reason).to_owned()).or_default() += train;
-        }
-        let Some(&first) = open.first() else { return false };
-        let chunk = self.chunk_mut(first);
-        open.iter().for_each(|&row| chunk.change_status(at(row), |status| status.excluded = reason));
-        true
-    }
-
-    /// Says of rows of versions that are over that a consumer has nothing more to do with them, but of those it has done.
-    pub(crate) fn all_out(&mut self, slot: usize, rows: &[u32]) {
-        for &row in rows {
-            let word = self.word(slot, row);
-            if !matches!(word.progress, Progress::Done | Progress::Out) {
-                self.set_word(slot, row, Progress::Out, number_out(word.progress, word.ticket_or_claim));
-            }
-        }
-    }
-
-    /// As [`remove`](Self::remove), for rows of one chunk, in their order, that nobody has in a queue any more. The
-    /// index is the caller's to clear.
-    pub(crate) fn remove_all(&mut self, rows: &[u32]) -> Vec<(u16, View)> {
-        let mut freed = Vec::with_capacity(rows.len());
-        for column in 0..self.schema.data_columns().len() as u16 {
-            for &row in rows {
-                self.free_cell(column, row, &mut freed);
-            }
-        }
-        let Some(&first) = rows.first() else { return freed };
-        let chunk = self.chunk_mut(first);
-        rows.iter().for_each(|&row| chunk.remove(at(row)));
-        if chunk.is_gone() {
-            self.chunks[first as usize / CHUNK_ROWS] = self.gone.clone();
-            self.pass_gone();
-        }
-        freed
-    }
-
-    fn pass_gone(&mut self) {
-        let gone = self.chunks[self.first_chunk..].iter().take_while(|chunk| chunk.is_gone()).count();
-        self.first_chunk += gone;
     }
 
     /// Bytes of memory, other than mapped files'.

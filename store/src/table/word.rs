@@ -45,6 +45,11 @@ impl ConsumerWord {
         };
         ConsumerWord { progress, ticket_or_claim: packed & ((1 << NUMBER_BITS) - 1) }
     }
+
+    /// Whether a live claim has the row.
+    pub(crate) fn is_held(self) -> bool {
+        matches!(self.progress, Progress::Leased | Progress::Accumulated)
+    }
 }
 
 #[cfg(test)]

@@ -25,20 +25,33 @@ impl Run {
         let retention = Retention::default().versions(1);
         let options = options.object_versions_kept(1).retention(retention);
         let store = Store::open(ROOT, options).unwrap();
-        let table = store.create_table("solver", solver_schema()).unwrap();
+        let schema = solver_schema().data_shared("question", DataType::Utf8);
+        let table = store.create_table("solver", schema).unwrap();
         let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
         let score = store.create_consumer("score", Consumer::task(["solver"]).ready(["reward"])).unwrap();
         Run { store, table, train, score }
     }
 
+    /// Rows with cells of every form: in a view, in an extent, in one place with others, null, growing, and none.
     fn write(&self, version: u64) -> Vec<Row> {
         let mut batch = self.store.batch();
         for number in 0..ROWS {
             let id = format!("q{number}_{version}_0").parse().unwrap();
-            let cells = [("prompt", "a prompt that does not fit a view".into()), ("reward", 1.0.into())];
+            let question = format!("a question of eight rows: {version} {}", number / 8);
+            let prompt = match number % 5 {
+                0 => "a prompt".into(),
+                1 => Value::Null,
+                _ => "a prompt that does not fit a view".into(),
+            };
+            let mut cells = vec![("reward", 1.0.into()), ("question", question.as_str().into())];
+            cells.extend((number % 3 > 0).then_some(("prompt", prompt)));
             batch.insert(&self.table, NewRow::of(version, id), cells).unwrap();
         }
-        batch.commit().unwrap()
+        let rows = batch.commit().unwrap();
+        for row in rows.iter().step_by(CHUNK_ROWS / 4) {
+            (0..2).for_each(|_| self.table.append(*row, "response", (&[1_i32, 2, 3][..]).into()).unwrap());
+        }
+        rows
     }
 
     fn train(&self) {
@@ -99,6 +112,7 @@ fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
         );
         (deleted, live, counts, seen)
     };
+    // Those of a version that is over go together, those that are named one after the other.
     let together = left_by(&|_| Delete::version(0).force());
     let alone = left_by(&|rows| Delete::rows(rows).force());
     assert_eq!(together, alone);

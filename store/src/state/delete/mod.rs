@@ -4,66 +4,21 @@
 //! of versions that are over for every consumer go a chunk at a time: pages are changed once, counts once, what lives in
 //! an extent once for each run of values that lie together. Any other row goes alone, for its groups and queues have to know.
 
+mod decide;
+
 use std::ops::Range;
 
 use super::{Effects, State};
-use crate::error::{Cause, Result};
-use crate::extent::View;
 use crate::log::record::DeleteRecord;
-use crate::state::apply::{DELETED, STALE};
-use crate::table::{CHUNK_ROWS, Delete, Deleted, Identity, Progress};
+use crate::state::apply::DELETED;
+use crate::table::{CHUNK_ROWS, Identity, Progress};
 
 impl State {
-    /// The rows that a rule deletes and the versions that it retires.
-    pub(crate) fn decide_delete(
-        &self,
-        table: u32,
-        rule: &Delete,
-        kept: usize,
-    ) -> Result<(DeleteRecord, Deleted)> {
-        let state = &self.tables[table as usize];
-        if rule.versions.is_none() && rule.rows.is_none() && !rule.all {
-            let reason = "it names neither a version nor rows, which would be the whole table; confirm that in so many \
-                          words if it is meant"
-                .to_owned();
-            return Err(Cause::Argument { what: "delete", reason }.into());
-        }
-        let (current, oldest) = (self.current_version(table), state.freshness.oldest());
-        if let Some(versions) =
-            rule.versions.as_ref().filter(|versions| !rule.force && *versions.end() >= oldest)
-        {
-            let (table, version) = (state.name.to_string(), *versions.end());
-            return Err(Cause::VersionCurrent { table, version, current }.into());
-        }
-        let mut rows: Vec<u32> = match &rule.rows {
-            Some(rows) => rows.iter().map(|row| row.index).collect(),
-            None => state.rows_of(rule.versions.clone().unwrap_or(0..=u64::MAX)).collect(),
-        };
-        rows.sort_unstable();
-        rows.dedup();
-        let in_versions = |row: u32| {
-            rule.versions.as_ref().is_none_or(|versions| versions.contains(&state.meta(row).policy_version))
-        };
-        rows.retain(|&row| row < state.row_count() && !state.is_removed(row) && in_versions(row));
-        if !rule.force {
-            let needed = NeededByRewind::new(self, table, kept);
-            rows.iter().try_for_each(|&row| needed.check(self, table, row))?;
-        }
-        let open = rows.iter().filter(|&&row| state.is_open(row)).count() as u64;
-        let deleted = Deleted { rows: rows.len() as u64, open };
-        let retired = rule.versions.as_ref().map(|versions| (*versions.start(), *versions.end()));
-        let retired = retired.filter(|_| rule.rows.is_none());
-        let new =
-            |versions: &(u64, u64)| !state.rare.is_retired(versions.0) || !state.rare.is_retired(versions.1);
-        let retired = retired.filter(new);
-        Ok((DeleteRecord { table, rows: runs_of(&rows), retired, consumed_up_to: 0 }, deleted))
-    }
-
     /// A live claim that a row is in.
     pub(crate) fn holder_of(&self, table: u32, row: u32) -> Option<u64> {
         let of = &self.tables[table as usize];
         let mut words = (0..of.consumers.len()).map(|slot| of.word(slot, row));
-        let held = words.find(|word| matches!(word.progress, Progress::Leased | Progress::Accumulated));
+        let held = words.find(|word| word.is_held());
         held.map(|word| word.ticket_or_claim)
     }
 
@@ -107,41 +62,58 @@ impl State {
     /// them, waits for them or has them in a queue, and they may go all at once.
     fn is_nobodys(&self, table: u32, rows: Range<u32>, retired: Option<(u64, u64)>) -> bool {
         let (of, Some((first, last))) = (&self.tables[table as usize], retired) else { return false };
+        let are_over = |oldest: u64, newest: u64| {
+            (first..=last).contains(&oldest) && newest <= last && self.is_over(table, newest)
+        };
+        let chunk = of.chunk(rows.start).summary;
+        if are_over(chunk.version_min, chunk.version_max) {
+            return true;
+        }
         let there = rows.filter(|&row| !of.is_removed(row)).map(|row| of.meta(row).lane());
-        let Some((oldest, newest)) = there.fold(None, |known, lane| {
+        let versions = there.fold(None, |known, lane| {
             let (oldest, newest) = known.unwrap_or((lane, lane));
             Some((lane.min(oldest), lane.max(newest)))
-        }) else {
-            return true;
-        };
-        let is_over = |consumer: &usize| self.consumers[*consumer].is_over(table, newest);
-        (first..=last).contains(&oldest) && newest <= last && of.consumers.iter().all(is_over)
+        });
+        versions.is_none_or(|(oldest, newest)| are_over(oldest, newest))
     }
 
     /// Deletes rows of one chunk that are [nobody's](Self::is_nobodys): what [`delete_row`](Self::delete_row) does to each,
     /// without asking anybody. The index is left to the caller.
     fn delete_rows(&mut self, table: u32, rows: Range<u32>, effects: &mut Effects) -> Result<(), String> {
-        let reason = self.texts.intern(DELETED);
         let state = &mut self.tables[table as usize];
         let there: Vec<u32> = rows.filter(|&row| !state.is_removed(row)).collect();
-        let steps: Vec<u32> =
-            there.iter().map(|&row| state.status(row).step).filter(|step| *step != 0).collect();
         for &row in &there {
             let meta = state.meta(row);
             state.rare.row_deleted(row, &meta, false);
         }
-        if state.leave_out_all(&there, reason, &self.texts) {
-            effects.wake.extend(&state.consumers);
-        }
+        self.leave_out_together(table, &there, DELETED, effects);
+        let state = &mut self.tables[table as usize];
         for (slot, consumer) in state.consumers.clone().into_iter().enumerate() {
             effects.touch(consumer);
-            state.all_out(slot, &there);
+            let is_done = |row: &u32| state.word(slot, *row).progress == Progress::Done;
+            let not_done: Vec<u32> = there.iter().copied().filter(|row| !is_done(row)).collect();
+            state.all_out(slot, &not_done);
         }
-        let freed = state.remove_all(&there);
-        steps.into_iter().for_each(|step| self.count_deleted(step));
-        let freed = freed.into_iter().filter(|(column, view)| self.lies_in_extent(table, *column, *view));
-        let freed: Vec<View> = freed.map(|(_, view)| view).collect();
-        self.liveness.remove_all(&freed, self.commits)
+        self.count_deleted_of(table, &there);
+        self.let_go_of_all(table, &there)?;
+        effects.gone.extend(self.tables[table as usize].remove_all(&there));
+        Ok(())
+    }
+
+    /// Of some rows that are about to go, those that steps trained on are counted for them.
+    fn count_deleted_of(&mut self, table: u32, rows: &[u32]) {
+        let steps: Vec<u32> = rows.iter().map(|&row| self.tables[table as usize].status(row).step).collect();
+        steps.chunk_by(|a, b| a == b).for_each(|same| self.count_deleted(same[0], same.len()));
+    }
+
+    /// The values of some rows of one chunk are dead.
+    fn let_go_of_all(&mut self, table: u32, rows: &[u32]) -> Result<(), String> {
+        let State { tables, liveness, commits, .. } = self;
+        let state = &tables[table as usize];
+        let mut columns = state.schema.data_columns().iter().enumerate();
+        columns.try_for_each(|(number, column)| {
+            liveness.remove_all(state.located(number, rows), column.shared, *commits)
+        })
     }
 
     fn delete_row(
@@ -165,42 +137,6 @@ impl State {
             !state.rare.is_retired(meta.policy_version) && state.find(Identity::of(&meta)) == Some(row);
         state.rare.row_deleted(row, &meta, latest);
         self.remove_row(table, row)
-    }
-}
-
-/// What a row may be needed for.
-struct NeededByRewind {
-    /// The oldest step that a rewind can go back to.
-    oldest: u64,
-    /// Where the table's policy stood then.
-    version: u64,
-}
-
-impl NeededByRewind {
-    fn new(state: &State, table: u32, kept: usize) -> Self {
-        let oldest = state.oldest_rewind(kept);
-        let policy = state.tables[table as usize].policy;
-        NeededByRewind { oldest, version: state.moment_at(policy, oldest).version }
-    }
-
-    fn holds(&self, state: &State, table: u32, row: u32) -> bool {
-        let of = &state.tables[table as usize];
-        let status = of.status(row);
-        let stale = state.texts.get(status.excluded) == STALE
-            && of.counting_version(row) >= of.freshness.oldest_at(self.version);
-        u64::from(status.step) > self.oldest || stale
-    }
-
-    fn check(&self, state: &State, table: u32, row: u32) -> Result<()> {
-        let of = &state.tables[table as usize];
-        if let Some(claim) = state.holder_of(table, row) {
-            return Err(Cause::RowHeld { table: of.name.to_string(), row: row.into(), claim }.into());
-        }
-        if self.holds(state, table, row) {
-            let (table, step) = (of.name.to_string(), self.oldest);
-            return Err(Cause::RowNeeded { table, row: row.into(), step }.into());
-        }
-        Ok(())
     }
 }
 
