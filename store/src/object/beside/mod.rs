@@ -42,7 +42,8 @@ impl ObjectReader {
         ObjectReader { directory, host_folder }
     }
 
-    /// Every version that can be had now, by key and number. How many hold one is known to the writing process alone: 0 here.
+    /// Every version that can be had now, by key and number; one that goes from memory to its file meanwhile may be missing. How many
+    /// hold one is known to the writing process alone: 0 here.
     ///
     /// # Errors
     /// `state` when a folder cannot be read.
@@ -76,19 +77,20 @@ impl ObjectReader {
     }
 
     fn copy(&self, key: &str, version: Option<u64>) -> Result<CopiedObject> {
-        let mut last = None;
+        let mut missed = None;
         for _ in 0..TRIES {
             let mut known = look_at_key(&self.directory, &self.host_folder, key)?;
-            let Some(found) = known.take(version)? else {
-                // It may have gone from memory to its file between the looks at the two: a second pair says whether it is gone.
-                if last.replace(known.last) == Some(known.last) {
-                    return Err(missing(key, version, &known).into());
-                }
+            let (found, wanted) = (known.take(version)?, version.unwrap_or(known.last));
+            let is_it = found.as_ref().is_some_and(|found| found.manifest.version == wanted);
+            // It may have gone from memory to its file between the looks at the two: a second pair says whether it is gone.
+            if !is_it && missed.replace(wanted) != Some(wanted) {
                 continue;
-            };
+            }
+            let Some(found) = found else { return Err(missing(key, version, &known).into()) };
             if let Some(copied) = self.copy_found(found)? {
                 return Ok(copied);
             }
+            missed = None;
         }
         Err(Cause::ObjectOutran { key: key.to_owned(), tries: TRIES }.into())
     }

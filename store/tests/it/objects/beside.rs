@@ -119,20 +119,33 @@ fn a_version_that_goes_to_its_file_between_the_looks_at_the_two_is_found() {
     let options = world.options().objects(host);
     let store = Store::open(ROOT, options.clone()).unwrap();
     let objects = store.objects().unwrap();
-    set(&objects, "solver");
+    (0..2).for_each(|_| _ = set(&objects, "solver"));
+    objects.demote("solver", Which::Exact(1)).unwrap();
     let probe = Probe::new(&world.disk);
     let reader = Store::open(ROOT, options.disk(Arc::new(probe.clone())).read_only(true)).unwrap();
     let reader = reader.object_reader().unwrap();
-    let demoted = AtomicBool::new(false);
+    let (mover, moves) = (objects.clone(), Arc::new(AtomicBool::new(true)));
+    let to_move = moves.clone();
     probe.hook(move |asked, path| {
-        if asked == "listed" && path.ends_with("solver") && !demoted.swap(true, Ordering::SeqCst) {
-            objects.demote("solver", Which::Latest).unwrap();
+        if asked == "listed" && path.ends_with("solver") && to_move.swap(false, Ordering::SeqCst) {
+            mover.demote("solver", Which::Latest).unwrap();
         }
         Ok(())
     });
     let copied = reader.newest("solver").unwrap();
+    assert_eq!(
+        (copied.version(), copied.tier()),
+        (2, Tier::Disk),
+        "not the one before, whose file was there"
+    );
+    check_copied(&copied);
+    set(&objects, "solver");
+    moves.store(true, Ordering::SeqCst);
+    let copied = reader.exact("solver", 3).unwrap();
     assert_eq!(copied.tier(), Tier::Disk);
     check_copied(&copied);
+    objects.delete("solver", 3).unwrap();
+    assert_eq!(reader.newest("solver").unwrap().version(), 2, "the newest that is left");
     assert_eq!(reader.exact("solver", 7).unwrap_err().kind(), Kind::Retry, "it is still to come");
     assert_eq!(reader.newest("critic").unwrap_err().kind(), Kind::Input, "there is none");
 }
