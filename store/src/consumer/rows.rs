@@ -126,8 +126,7 @@ impl ConsumerState {
     pub(crate) fn row_advanced(&mut self, table: &mut TableState, row: u32, claim: u64, to: Progress) {
         let Some((_, consumed)) = self.consumed(table.id) else { return };
         let word = table.word(consumed.slot, row);
-        let held = matches!(word.progress, Progress::Leased | Progress::Accumulated);
-        if held && word.ticket_or_claim == claim {
+        if word.is_held() && word.ticket_or_claim == claim {
             table.set_word(consumed.slot, row, to, claim); // one that is not was left out while it was held
         }
     }
@@ -142,8 +141,7 @@ impl ConsumerState {
     ) {
         let Some((_, consumed)) = self.consumed(table.id) else { return };
         let word = table.word(consumed.slot, row);
-        let held = matches!(word.progress, Progress::Leased | Progress::Accumulated);
-        if !held || word.ticket_or_claim != claim {
+        if !word.is_held() || word.ticket_or_claim != claim {
             return;
         }
         if self.grouping.is_none() {
