@@ -21,6 +21,7 @@ mod objects;
 mod random;
 mod recycled;
 mod reopen;
+mod retire;
 mod row;
 mod small;
 mod snapshot;
@@ -45,7 +46,7 @@ pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 type Group = fn(&Workload, &Killed, &mut dyn FnMut(Row)) -> Outcome<()>;
 
-const GROUPS: [(&str, Group); 10] = [
+const GROUPS: [(&str, Group); 11] = [
     ("ingest", |workload, _, print| ingest::rows(workload, print)),
     ("recycled", |workload, _, print| recycled::rows(workload, print)),
     ("durable", |workload, _, print| durable::rows(workload, print)),
@@ -54,6 +55,7 @@ const GROUPS: [(&str, Group); 10] = [
     ("wake", |workload, _, print| wake::rows(workload, print)),
     ("staged", |workload, _, print| staged::rows(workload, print)),
     ("snapshot", |workload, _, print| snapshot::rows(workload, print)),
+    ("retire", |workload, _, print| retire::rows(workload, print)),
     ("reopen", reopen::rows),
     ("large", large::rows),
 ];

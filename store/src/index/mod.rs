@@ -8,16 +8,16 @@
 //! no building when the store is opened. Runs cover ranges of numbers without gaps, oldest first, each more than twice
 //! as long as the next, so a lookup meets few of them.
 //!
-//! An owner says of numbers that are gone that they do not match. [`IdIndex::remove`] takes them out of the tables; runs
-//! leave them behind when they are merged.
+//! An owner says of numbers that are gone that they do not match. [`IdIndex::remove`] takes them out of the tables, and
+//! [`IdIndex::remove_all`] many by one pass over them; runs leave them behind when they are merged.
 
+mod gone;
 mod memo;
 mod run;
 
+pub(crate) use gone::Gone;
 pub(crate) use memo::Memo;
 pub(crate) use run::Run;
-
-use std::ops::RangeInclusive;
 
 use hashbrown::HashTable;
 
@@ -38,6 +38,10 @@ fn number_of(entry: Entry) -> u32 {
 fn spread(entry: Entry) -> u64 {
     (entry >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
+
+/// How many entries are passed over in the time that one takes to be found by its hash and taken out: a line of the cache that is
+/// not there, beside those that come in order.
+const PASSED_FOR_ONE: usize = 16;
 
 /// An index of numbers by hash.
 #[derive(Default)]
@@ -110,7 +114,6 @@ impl IdIndex {
     }
 
     /// How many numbers no run covers.
-    #[cfg(test)]
     fn recent_len(&self) -> usize {
         self.recent.iter().map(|(_, table)| table.len()).sum()
     }
@@ -126,12 +129,17 @@ impl IdIndex {
         }
     }
 
-    /// As [`remove`](Self::remove), for all of a range, by one look through the tables that may hold one of them.
-    pub(crate) fn remove_all(&mut self, numbers: RangeInclusive<u32>) {
+    /// Whether so many numbers leave sooner by [one pass](Self::remove_all) than [one after the other](Self::remove).
+    pub(crate) fn is_passed_over_for(&self, count: usize) -> bool {
+        count.saturating_mul(PASSED_FOR_ONE) >= self.recent_len()
+    }
+
+    /// As [`remove`](Self::remove), for many, by one pass over the tables that may hold one of them.
+    pub(crate) fn remove_all(&mut self, gone: &Gone) {
         let mut end = u32::MAX;
         for (first, table) in self.recent.iter_mut().rev() {
-            if *first <= *numbers.end() && end > *numbers.start() {
-                table.retain(|entry| !numbers.contains(&number_of(*entry)));
+            if gone.may_lie_in(*first, end) {
+                table.retain(|entry| !gone.contains(number_of(*entry)));
             }
             end = *first;
         }
@@ -194,18 +202,39 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_taken_out_of_every_table_that_holds_some_of_it() {
-        let mut index = IdIndex::default();
-        for number in 0..9 {
-            if [3, 6].contains(&number) {
-                index.begin_generation(number);
+    fn many_are_taken_out_of_every_table_that_holds_one_of_them() {
+        let left_without = |gone: &[(u32, u32)]| {
+            let mut index = IdIndex::default();
+            for number in 0..9 {
+                if [3, 6].contains(&number) {
+                    index.begin_generation(number);
+                }
+                index.insert(u64::from(number) << 32, number);
             }
-            index.insert(u64::from(number) << 32, number);
+            index.remove_all(&Gone::new(gone));
+            let left: Vec<u32> =
+                (0..9).filter(|n| index.find(u64::from(*n) << 32, |found| found == *n).is_some()).collect();
+            assert_eq!(left.len(), index.recent_len());
+            left
+        };
+        let cases: [(&[(u32, u32)], &[u32]); 5] = [
+            (&[], &[0, 1, 2, 3, 4, 5, 6, 7, 8]),
+            (&[(2, 3)], &[0, 1, 4, 5, 6, 7, 8]),
+            (&[(0, 0), (2, 2), (5, 6), (8, 8)], &[1, 3, 4, 7]),
+            (&[(8, 8), (0, 0)], &[1, 2, 3, 4, 5, 6, 7]),
+            (&[(0, 8)], &[]),
+        ];
+        for (gone, left) in cases {
+            assert_eq!(left_without(gone), left, "without {gone:?}");
         }
-        index.remove_all(2..=3);
-        let left: Vec<u32> =
-            (0..9).filter(|n| index.find(u64::from(*n) << 32, |found| found == *n).is_some()).collect();
-        assert_eq!((left, index.recent_len()), (vec![0, 1, 4, 5, 6, 7, 8], 7));
+    }
+
+    #[test]
+    fn a_pass_is_taken_where_as_many_go_as_it_costs() {
+        let mut index = IdIndex::default();
+        (0..100).for_each(|number| index.insert(u64::from(number) << 32, number));
+        let needed = (0..).find(|&count| index.is_passed_over_for(count));
+        assert_eq!(needed, Some(100_usize.div_ceil(PASSED_FOR_ONE)));
     }
 
     proptest! {

@@ -56,16 +56,6 @@ impl State {
         Ok(())
     }
 
-    /// Removes a row from its table: its values are dead. Who removes open rows leaves them out first.
-    ///
-    /// # Errors
-    /// When its values were not live: the record cannot follow on this state.
-    pub(crate) fn remove_row(&mut self, table: u32, row: u32) -> Result<(), String> {
-        self.count_deleted(self.tables[table as usize].status(row).step, 1);
-        let freed = self.tables[table as usize].remove(row);
-        freed.into_iter().try_for_each(|(column, view)| self.let_go(table, column, view))
-    }
-
     pub(super) fn lies_in_extent(&self, table: u32, column: u16, view: View) -> bool {
         let columns = self.tables.get(table as usize).map(|table| table.schema.data_columns());
         let class = columns

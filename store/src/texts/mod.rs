@@ -16,7 +16,7 @@ mod page;
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::index::{IdIndex, Memo};
+use crate::index::{Gone, IdIndex, Memo};
 use crate::page::{CowArc, Page};
 
 pub(crate) use named::NamedPages;
@@ -139,11 +139,10 @@ impl Texts {
         for page in stay {
             Page::edit(&mut self.pages.0[page as usize]);
         }
-        for &page in &go {
-            let first = page * PAGE_TEXTS as u32;
-            self.index.remove_all(first..=first + PAGE_TEXTS as u32 - 1);
-            self.pages.0[page as usize] = self.gone.clone();
-        }
+        go.iter().for_each(|&page| self.pages.0[page as usize] = self.gone.clone());
+        let texts_of =
+            |&page: &u32| (page * PAGE_TEXTS as u32, page * PAGE_TEXTS as u32 + PAGE_TEXTS as u32 - 1);
+        self.index.remove_all(&Gone::new(&go.iter().map(texts_of).collect::<Vec<_>>()));
         go.len()
     }
 

@@ -86,12 +86,14 @@ fn many_old_rows_go_at_once_when_nobody_holds_one() {
 // FX-95, FX-B10
 #[test]
 fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
-    let left_by = |rule: &dyn Fn(Vec<Row>) -> Delete| {
+    let left_by = |steps: u64, rule: &dyn Fn(Vec<Row>) -> Delete| {
         let world = World::new();
         let run = Run::open(world.options());
         let rows = run.write(0);
-        run.train();
-        run.write(1);
+        for version in 1..=steps {
+            run.train();
+            run.write(version);
+        }
         let deleted = run.table.delete(&rule(rows)).unwrap();
         let live = run
             .store
@@ -103,7 +105,7 @@ fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
             });
         let (counts, seen) = (run.table.counts(), scan_content(&run.store));
         let ready = run.score.claim(MicroBatch::of(ROWS), "scorer", Wait::No).unwrap().unwrap();
-        assert_eq!(ready.rows().len(), ROWS);
+        assert_eq!(ready.rows().len(), ROWS, "of the newest version alone");
         drop(ready);
         let again = world.reopen(run.store);
         assert_eq!(
@@ -112,11 +114,49 @@ fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
         );
         (deleted, live, counts, seen)
     };
-    // Those of a version that is over go together, those that are named one after the other.
-    let together = left_by(&|_| Delete::version(0).force());
-    let alone = left_by(&|rows| Delete::rows(rows).force());
-    assert_eq!(together, alone);
-    assert_eq!(together.0, Deleted { rows: ROWS as u64, open: 0 });
+    // Those of a version that is over go together, those that are named one after the other while a rewind may bring them back.
+    for steps in [1, 3] {
+        let together = left_by(steps, &|_| Delete::version(0).force());
+        let named = left_by(steps, &|rows| Delete::rows(rows).force());
+        assert_eq!(together, named, "after {steps} steps");
+        assert_eq!(together.0, Deleted { rows: ROWS as u64, open: 0 });
+    }
+}
+
+// FX-95, FX-B10
+#[test]
+fn rows_that_stay_are_found_and_those_that_went_are_not_however_they_lie() {
+    let lie: [(&str, &dyn Fn(usize) -> bool); 4] = [
+        ("one", &|at| at == 700),
+        ("a few", &|at| [0, 1, CHUNK_ROWS, ROWS - 1].contains(&at)),
+        ("every second", &|at| at % 2 == 0),
+        ("a chunk, and more here and there", &|at| at < CHUNK_ROWS || at % 37 == 0),
+    ];
+    for (how, goes) in lie {
+        for steps in [1, 3] {
+            let world = World::new();
+            let mut run = Run::open(world.options());
+            let rows = run.write(0);
+            for version in 1..=steps {
+                run.train();
+                run.write(version);
+            }
+            let gone: Vec<Row> = (0..ROWS).filter(|&at| goes(at)).map(|at| rows[at]).collect();
+            let count = gone.len() as u64;
+            assert_eq!(run.table.delete(&Delete::rows(gone).force()).unwrap().rows, count);
+            let check = |table: &Table| {
+                for (at, row) in rows.iter().enumerate() {
+                    let id = format!("q{at}_0_0").parse().unwrap();
+                    let found = table.get(0, &id).map(|info| info.row);
+                    assert_eq!(found, (!goes(at)).then_some(*row), "{at} of {how}, {steps} steps");
+                }
+            };
+            check(&run.table);
+            run.store.checkpoint().unwrap();
+            run.store = world.reopen(run.store);
+            check(&run.store.table("solver").unwrap());
+        }
+    }
 }
 
 // FX-95, FX-14

@@ -1,17 +1,31 @@
 //! Rows that go for good.
 //!
-//! A version that retention takes may have a hundred thousand rows, and everybody waits while its record is applied. Rows
-//! of versions that are over for every consumer go a chunk at a time: pages are changed once, counts once, what lives in
-//! an extent once for each run of values that lie together. Any other row goes alone, for its groups and queues have to know.
+//! A version that retention takes may have a hundred thousand rows, in as many runs where others wrote in between, and everybody
+//! waits while its record is applied. Rows of versions that are over for every consumer go a chunk at a time: pages are
+//! changed once, counts once, what lives in an extent once for each run of values that lie together; many leave the index by one pass
+//! over it. Any other row goes alone, for its groups and queues have to know.
 
 mod decide;
+mod runs;
 
-use std::ops::Range;
+pub(crate) use runs::runs_of;
 
 use super::{Effects, State};
+use crate::index::Gone;
 use crate::log::record::DeleteRecord;
 use crate::state::apply::DELETED;
-use crate::table::{CHUNK_ROWS, Identity, Progress};
+use crate::table::{Identity, Progress};
+
+/// A deletion that is applied.
+struct Deletion {
+    table: u32,
+    /// The versions that are deleted with all that is in them.
+    retired: Option<(u64, u64)>,
+    /// No rewind brings back a version before this one.
+    back_to: u64,
+    /// Whether so many rows go that the index is passed over for them at the end.
+    passes_index: bool,
+}
 
 impl State {
     /// A live claim that a row is in.
@@ -23,8 +37,8 @@ impl State {
     }
 
     /// Applies a deletion.
-    pub(crate) fn delete(&mut self, deletion: DeleteRecord, effects: &mut Effects) -> Result<(), String> {
-        let DeleteRecord { table, rows, retired, consumed_up_to } = deletion;
+    pub(crate) fn delete(&mut self, record: DeleteRecord, effects: &mut Effects) -> Result<(), String> {
+        let DeleteRecord { table, rows, retired, consumed_up_to } = record;
         let count = self.tables.get(table as usize).ok_or_else(|| format!("no table {table}"))?.row_count();
         if let Some((first, last)) = rows.iter().find(|(first, last)| first > last || *last >= count) {
             return Err(format!("rows {first} to {last} of table {table} are deleted, which has {count}"));
@@ -33,16 +47,22 @@ impl State {
             self.tables[table as usize].rare.retire(first, last);
         }
         self.tables[table as usize].rare.note_consumed_deleted(consumed_up_to);
-        let back_to = self.oldest_to_come_back(table as usize);
-        for (first, last) in rows {
-            for part in parts_by_chunk(first, last) {
-                if self.is_nobodys(table, part.clone(), retired) {
-                    self.delete_rows(table, part, effects)?;
-                } else {
-                    part.into_iter().try_for_each(|row| self.delete_row(table, row, back_to, effects))?;
-                }
+        let deletion = Deletion {
+            table,
+            retired,
+            back_to: self.oldest_to_come_back(table as usize),
+            passes_index: self.tables[table as usize].index.is_passed_over_for(runs::length(&rows)),
+        };
+        for mut of_chunk in runs::by_chunk(&rows) {
+            of_chunk.retain(|&row| !self.tables[table as usize].is_removed(row));
+            if self.are_nobodys(&of_chunk, &deletion) {
+                self.delete_rows(&of_chunk, &deletion, effects)?;
+            } else {
+                of_chunk.into_iter().try_for_each(|row| self.delete_row(row, &deletion, effects))?;
             }
-            self.tables[table as usize].index.remove_all(first..=last);
+        }
+        if deletion.passes_index {
+            self.tables[table as usize].index.remove_all(&Gone::new(&rows));
         }
         if let Some(versions) = retired {
             self.forget_versions(table as usize, versions);
@@ -58,46 +78,82 @@ impl State {
         }
     }
 
-    /// Whether rows are all of versions that are deleted with them and that are over for every consumer: then nobody counts
-    /// them, waits for them or has them in a queue, and they may go all at once.
-    fn is_nobodys(&self, table: u32, rows: Range<u32>, retired: Option<(u64, u64)>) -> bool {
-        let (of, Some((first, last))) = (&self.tables[table as usize], retired) else { return false };
+    /// Whether rows of one chunk are all of versions that are over for every consumer, and that are deleted with them or come
+    /// back by no rewind: then nobody counts them, waits for them or has them in a queue, and they may go all at once.
+    fn are_nobodys(&self, rows: &[u32], deletion: &Deletion) -> bool {
+        let Some(&first) = rows.first() else { return true };
+        let of = &self.tables[deletion.table as usize];
         let are_over = |oldest: u64, newest: u64| {
-            (first..=last).contains(&oldest) && newest <= last && self.is_over(table, newest)
+            let go = |&(from, to): &(u64, u64)| from <= oldest && newest <= to;
+            let never_return = newest < deletion.back_to || deletion.retired.as_ref().is_some_and(go);
+            never_return && self.is_over(deletion.table, newest)
         };
-        let chunk = of.chunk(rows.start).summary;
+        let chunk = of.chunk(first).summary;
         if are_over(chunk.version_min, chunk.version_max) {
             return true;
         }
-        let there = rows.filter(|&row| !of.is_removed(row)).map(|row| of.meta(row).lane());
-        let versions = there.fold(None, |known, lane| {
-            let (oldest, newest) = known.unwrap_or((lane, lane));
-            Some((lane.min(oldest), lane.max(newest)))
-        });
-        versions.is_none_or(|(oldest, newest)| are_over(oldest, newest))
+        let versions = rows.iter().map(|&row| of.meta(row).lane());
+        let versions =
+            versions.fold((u64::MAX, 0), |(oldest, newest), lane| (lane.min(oldest), lane.max(newest)));
+        are_over(versions.0, versions.1)
     }
 
-    /// Deletes rows of one chunk that are [nobody's](Self::is_nobodys): what [`delete_row`](Self::delete_row) does to each,
-    /// without asking anybody. The index is left to the caller.
-    fn delete_rows(&mut self, table: u32, rows: Range<u32>, effects: &mut Effects) -> Result<(), String> {
-        let state = &mut self.tables[table as usize];
-        let there: Vec<u32> = rows.filter(|&row| !state.is_removed(row)).collect();
-        for &row in &there {
-            let meta = state.meta(row);
-            state.rare.row_deleted(row, &meta, false);
-        }
-        self.leave_out_together(table, &there, DELETED, effects);
-        let state = &mut self.tables[table as usize];
+    /// Deletes rows of one chunk that are [nobody's](Self::are_nobodys): what [`delete_row`](Self::delete_row) does to each,
+    /// without asking anybody.
+    fn delete_rows(
+        &mut self,
+        rows: &[u32],
+        deletion: &Deletion,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        self.leave_out_together(deletion.table, rows, DELETED, effects);
+        let state = &mut self.tables[deletion.table as usize];
         for (slot, consumer) in state.consumers.clone().into_iter().enumerate() {
             effects.touch(consumer);
             let is_done = |row: &u32| state.word(slot, *row).progress == Progress::Done;
-            let not_done: Vec<u32> = there.iter().copied().filter(|row| !is_done(row)).collect();
+            let not_done: Vec<u32> = rows.iter().copied().filter(|row| !is_done(row)).collect();
             state.all_out(slot, &not_done);
         }
-        self.count_deleted_of(table, &there);
-        self.let_go_of_all(table, &there)?;
-        effects.gone.extend(self.tables[table as usize].remove_all(&there));
+        self.remove_rows(rows, deletion, effects)
+    }
+
+    fn delete_row(&mut self, row: u32, deletion: &Deletion, effects: &mut Effects) -> Result<(), String> {
+        self.exclude(deletion.table, row, DELETED, effects);
+        self.change_consumers(deletion.table, effects, |consumer, table, fallout| {
+            consumer.row_removed(table, row, (DELETED, deletion.back_to), fallout);
+        });
+        self.remove_rows(&[row], deletion, effects)
+    }
+
+    /// Removes rows of one chunk from their table, and their values are dead. Open ones have been left out.
+    ///
+    /// # Errors
+    /// When their values were not live: the record cannot follow on this state.
+    fn remove_rows(
+        &mut self,
+        rows: &[u32],
+        deletion: &Deletion,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        let table = deletion.table;
+        rows.iter().for_each(|&row| self.forget_row(row, deletion));
+        self.count_deleted_of(table, rows);
+        self.let_go_of_all(table, rows)?;
+        effects.gone.extend(self.tables[table as usize].remove_all(rows));
         Ok(())
+    }
+
+    /// Nobody finds a row by its identity any more, which is remembered where it might come again.
+    fn forget_row(&mut self, row: u32, deletion: &Deletion) {
+        let state = &mut self.tables[deletion.table as usize];
+        let meta = state.meta(row);
+        let identity = Identity::of(&meta);
+        // Of a version that is gone for good nobody asks.
+        let is_latest = !state.rare.is_retired(meta.policy_version) && state.find(identity) == Some(row);
+        state.rare.row_deleted(row, &meta, is_latest);
+        if !deletion.passes_index {
+            state.index.remove(identity.hash(), row);
+        }
     }
 
     /// Of some rows that are about to go, those that steps trained on are counted for them.
@@ -114,69 +170,5 @@ impl State {
         columns.try_for_each(|(number, column)| {
             liveness.remove_all(state.located(number, rows), column.shared, *commits)
         })
-    }
-
-    fn delete_row(
-        &mut self,
-        table: u32,
-        row: u32,
-        back_to: u64,
-        effects: &mut Effects,
-    ) -> Result<(), String> {
-        if self.tables[table as usize].is_removed(row) {
-            return Ok(());
-        }
-        self.exclude(table, row, DELETED, effects);
-        self.change_consumers(table, effects, |consumer, table, fallout| {
-            consumer.row_removed(table, row, (DELETED, back_to), fallout);
-        });
-        let state = &mut self.tables[table as usize];
-        let meta = state.meta(row);
-        // Of a version that is gone for good nobody asks.
-        let latest =
-            !state.rare.is_retired(meta.policy_version) && state.find(Identity::of(&meta)) == Some(row);
-        state.rare.row_deleted(row, &meta, latest);
-        self.remove_row(table, row)
-    }
-}
-
-/// The rows from `first` to `last`, apart for each chunk that they lie in.
-fn parts_by_chunk(first: u32, last: u32) -> impl Iterator<Item = Range<u32>> {
-    let of_chunk = CHUNK_ROWS as u32;
-    (first / of_chunk..=last / of_chunk).map(move |chunk| {
-        let start = chunk * of_chunk;
-        start.max(first)..start.saturating_add(of_chunk).min(last.saturating_add(1))
-    })
-}
-
-/// Rows in their order as runs, first and last of each.
-pub(crate) fn runs_of(rows: &[u32]) -> Vec<(u32, u32)> {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &row in rows {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == row => *last = row,
-            _ => runs.push((row, row)),
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_cover_the_rows_and_none_lies_in_two_chunks() {
-        let parts =
-            |first, last| parts_by_chunk(first, last).map(|part| (part.start, part.end)).collect::<Vec<_>>();
-        assert_eq!(parts(3, 3), [(3, 4)]);
-        assert_eq!(parts(4000, 8192), [(4000, 4096), (4096, 8192), (8192, 8193)]);
-        assert_eq!(parts(u32::MAX - 1, u32::MAX - 1), [(u32::MAX - 1, u32::MAX)]);
-    }
-
-    #[test]
-    fn rows_that_follow_on_each_other_are_one_run() {
-        assert_eq!(runs_of(&[]), []);
-        assert_eq!(runs_of(&[3, 4, 5, 7, 9, 10]), [(3, 5), (7, 7), (9, 10)]);
     }
 }

@@ -6,44 +6,16 @@
 use super::{TableState, at};
 use crate::consumer::number_out;
 use crate::extent::View;
-use crate::log::record::StoredValue;
 use crate::page::CowArc;
 use crate::schema::StorageClass;
 use crate::table::chunk::{CHUNK_ROWS, Chunk, chunk_of};
-use crate::table::{Identity, Progress, Purpose};
+use crate::table::{Progress, Purpose};
 use crate::texts::{TextId, Texts};
 
 impl TableState {
-    /// Removes a row: its number is never used again, its identity is free, its values are nobody's. Gives the views of
-    /// its cells and fragments, with their columns.
-    pub(crate) fn remove(&mut self, row: u32) -> Vec<(u16, View)> {
-        if self.is_removed(row) {
-            return Vec::new();
-        }
-        let columns = 0..self.schema.data_columns().len() as u16;
-        let mut freed = Vec::with_capacity(columns.len());
-        for column in columns {
-            self.free_cell(column, row, &mut freed);
-        }
-        self.index.remove(Identity::of(&self.meta(row)).hash(), row);
-        self.remove_from_chunk(&[row]);
-        freed
-    }
-
-    /// Adds the views of a cell, or of the fragments that it grows by, to those that are freed.
-    fn free_cell(&mut self, column: u16, row: u32, freed: &mut Vec<(u16, View)>) {
-        match self.cell(usize::from(column), row) {
-            Some(StoredValue::View(view)) => freed.push((column, View(view))),
-            Some(_) => {}
-            None => {
-                let fragments = self.partials.remove(&(row, column)).into_iter().flatten();
-                freed.extend(fragments.map(|fragment| (column, fragment)));
-            }
-        }
-    }
-
-    /// Removes rows of one chunk, in their order, that nobody has in a queue any more, and gives the chunk if nothing is left of it. The index is
-    /// the caller's to clear, and [what the rows hold](Self::located) his to let go before.
+    /// Removes rows of one chunk, in their order and none of them removed, that nobody has in a queue any more: their numbers are never used again.
+    /// Gives the chunk if nothing is left of it. The index is the caller's to clear, and [what the rows hold](Self::located) his to let go
+    /// before.
     pub(crate) fn remove_all(&mut self, rows: &[u32]) -> Option<CowArc<Chunk>> {
         if !self.partials.is_empty() {
             for column in 0..self.schema.data_columns().len() {
