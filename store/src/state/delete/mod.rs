@@ -147,12 +147,12 @@ impl State {
     fn forget_row(&mut self, row: u32, deletion: &Deletion) {
         let state = &mut self.tables[deletion.table as usize];
         let meta = state.meta(row);
-        let identity = Identity::of(&meta);
         // Of a version that is gone for good nobody asks.
-        let is_latest = !state.rare.is_retired(meta.policy_version) && state.find(identity) == Some(row);
+        let is_latest =
+            !state.rare.is_retired(meta.policy_version) && state.find(Identity::of(&meta)) == Some(row);
         state.rare.row_deleted(row, &meta, is_latest);
         if !deletion.passes_index {
-            state.index.remove(identity.hash(), row);
+            state.index.remove(Identity::of(&meta).hash(), row);
         }
     }
 
