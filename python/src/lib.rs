@@ -19,7 +19,7 @@
 //! `handle` and `slot` (who owns what), `failure`, `arguments`, `lacking` (why nothing is ready), `store`, `options`, `connection`, `questions`
 //! (SQL), `table` with `table_name`, `schema`, `rows` and `begun` (new rows), `changes` (what calls say that change something, at once or together),
 //! `history` (what became of rows), `input` (Python values on their way in), `consumer` with `declaration` and `subscription`, `wait`, `batch` with
-//! `output` and `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer`
+//! `output` with `arrays`, `cells` and `view` (values on their way out), `packages` (numpy, pyarrow), `step` with `micro_batches`, `plan` and `metrics`, `answer`
 //! and `arrow`; `objects`; `snapshot`; `pending` and `bell` (waits of an event loop); `admin` with `watching` (callables that are told how far
 //! something is); `within` (which calls a thread is in).
 #![allow(clippy::needless_pass_by_value, reason = "arguments of Python methods are owned")]
@@ -29,6 +29,7 @@ use pyo3::prelude::*;
 mod admin;
 mod answer;
 mod arguments;
+mod arrays;
 mod arrow;
 mod asking;
 mod batch;

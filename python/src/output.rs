@@ -18,11 +18,10 @@ use forebay::client::{CellValue, Claim};
 use forebay::store::{DataType, Element, Schema};
 use half::bf16;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyMemoryView, PyTuple};
+use pyo3::types::{PyList, PyMemoryView};
 
+use crate::arrays::{self, Numpy};
 use crate::failure::{Failure, Result, input};
-use crate::packages;
 use crate::view::View;
 
 /// A column, read from the store and not yet seen by Python.
@@ -87,7 +86,7 @@ pub(crate) fn kind(data_type: &DataType) -> Option<(&'static str, Vec<u32>)> {
         DataType::Tensor(element, sides) => (*element, sides.clone()),
         _ => return None,
     };
-    TYPES.iter().find(|(known, _)| *known == Some(shown(element))).map(|(_, name)| (*name, sides))
+    arrays::name_of(shown(element)).map(|name| (name, sides))
 }
 
 /// The type as which numpy shows one: it has no bfloat16.
@@ -112,86 +111,14 @@ pub(crate) fn copied_bytes(array: &ArrayRef) -> usize {
     }
 }
 
-/// What is needed of numpy, looked up once.
-struct Numpy {
-    ndarray: Py<PyAny>,
-    masked_array: Py<PyAny>,
-    /// In the order of [`TYPES`].
-    dtypes: Vec<Py<PyAny>>,
-}
-
-/// The types of arrays, with the name that numpy has for each. `None` is bool.
-const TYPES: [(Option<Element>, &str); 12] = [
-    (None, "?"),
-    (Some(Element::Int8), "<i1"),
-    (Some(Element::Int16), "<i2"),
-    (Some(Element::Int32), "<i4"),
-    (Some(Element::Int64), "<i8"),
-    (Some(Element::UInt8), "<u1"),
-    (Some(Element::UInt16), "<u2"),
-    (Some(Element::UInt32), "<u4"),
-    (Some(Element::UInt64), "<u8"),
-    (Some(Element::Float16), "<f2"),
-    (Some(Element::Float32), "<f4"),
-    (Some(Element::Float64), "<f8"),
-];
-
-impl Numpy {
-    fn get(py: Python<'_>) -> Result<&'static Self> {
-        static NUMPY: PyOnceLock<Numpy> = PyOnceLock::new();
-        let import = || -> PyResult<Numpy> {
-            let numpy = packages::numpy(py)?;
-            let dtype = numpy.getattr("dtype")?;
-            let dtypes = TYPES.iter().map(|(_, name)| Ok(dtype.call1((*name,))?.unbind()));
-            Ok(Numpy {
-                ndarray: numpy.getattr("ndarray")?.unbind(),
-                masked_array: numpy.getattr("ma")?.getattr("MaskedArray")?.unbind(),
-                dtypes: dtypes.collect::<PyResult<_>>()?,
-            })
-        };
-        Ok(NUMPY.get_or_try_init(py, import)?)
-    }
-
-    /// The type of the elements. Arrow has no bfloat16, so there is none to show.
-    fn dtype(&self, element: Option<Element>) -> Result<&Py<PyAny>> {
-        let at = TYPES.iter().position(|(known, _)| *known == element);
-        at.map(|at| &self.dtypes[at]).ok_or_else(|| input(format!("numpy has no type for {element:?}")))
-    }
-
-    /// An array over bytes, in a shape.
-    fn array<'py>(
-        &self,
-        py: Python<'py>,
-        shape: &Bound<'py, PyTuple>,
-        dtype: &Py<PyAny>,
-        view: View,
-    ) -> Result<Bound<'py, PyAny>> {
-        Ok(self.ndarray.bind(py).call1((shape, dtype, Bound::new(py, view)?))?)
-    }
-
-    /// An array of numbers, masked where they are null.
-    fn column<'py>(
-        &self,
-        py: Python<'py>,
-        element: Option<Element>,
-        bytes: Buffer,
-        nulls: Option<&NullBuffer>,
-    ) -> Result<Bound<'py, PyAny>> {
-        let length = bytes.len() / element.map_or(1, Element::width_bytes);
-        let shape = PyTuple::new(py, [length])?;
-        let array = self.array(py, &shape, self.dtype(element)?, View::of_buffer(bytes))?;
-        let Some(nulls) = nulls else { return Ok(array) };
-        let mask = bytes_of_bits(&!nulls.inner());
-        let mask = self.array(py, &shape, self.dtype(None)?, View::of_buffer(mask))?;
-        let how = PyDict::new(py);
-        how.set_item("mask", mask)?;
-        Ok(self.masked_array.bind(py).call((array,), Some(&how))?)
-    }
-}
-
 /// A byte for each bit.
 fn bytes_of_bits(bits: &BooleanBuffer) -> Buffer {
     Buffer::from_vec(bits.iter().map(u8::from).collect::<Vec<u8>>())
+}
+
+/// A byte for each value: 1 where it is null.
+fn nulls_of(nulls: Option<&NullBuffer>) -> Option<Buffer> {
+    nulls.map(|nulls| bytes_of_bits(&!nulls.inner()))
 }
 
 /// Numbers of bfloat16 as those of float32, which has them all.
@@ -220,25 +147,24 @@ pub(crate) fn show_cells<'py>(
     }
     let numpy = Numpy::get(py)?;
     let (element, sides) = match data_type {
-        DataType::Tensor(element, sides) => (*element, Some(PyTuple::new(py, sides)?)),
+        DataType::Tensor(element, sides) => {
+            (*element, Some(sides.iter().map(|side| *side as usize).collect::<Vec<_>>()))
+        }
         DataType::List(element) => (*element, None),
         _ => return Err(input(format!("{data_type} has no array a row"))),
     };
-    let dtype = numpy.dtype(Some(shown(element)))?;
+    let element_type = numpy.element_type(Some(shown(element)))?;
     for cell in cells {
         let CellValue::Bytes(bytes) = cell else {
             list.append(py.None())?;
             continue;
         };
-        let shape = match &sides {
-            Some(sides) => sides.clone(),
-            None => PyTuple::new(py, [bytes.len() / element.width_bytes()])?,
-        };
+        let length = [bytes.len() / element.width_bytes()];
         let view = match element {
             Element::BFloat16 => View::of_buffer(widened(&bytes)),
             _ => View::of_value(bytes),
         };
-        list.append(numpy.array(py, &shape, dtype, view)?)?;
+        list.append(numpy.array(py, sides.as_deref().unwrap_or(&length), element_type, view)?)?;
     }
     Ok(list.into_any())
 }
@@ -256,7 +182,7 @@ fn show_array<'py>(
         ArrowType::Utf8 => texts(array.as_string::<i32>().iter().collect()),
         ArrowType::Boolean => {
             let bools = array.as_boolean();
-            Numpy::get(py)?.column(py, None, bytes_of_bits(bools.values()), bools.nulls())
+            Numpy::get(py)?.column(py, None, bytes_of_bits(bools.values()), nulls_of(bools.nulls()))
         }
         ArrowType::List(_) => {
             let lists = array.as_list::<i32>();
@@ -267,7 +193,9 @@ fn show_array<'py>(
             show_lists(py, (0..lists.len()).map(|at| lists.is_valid(at).then(|| lists.value(at))), sides)
         }
         other => match element_of(other) {
-            Some(element) => Numpy::get(py)?.column(py, Some(element), values_of(array), array.nulls()),
+            Some(element) => {
+                Numpy::get(py)?.column(py, Some(element), values_of(array), nulls_of(array.nulls()))
+            }
             None => Err(unseen(name, other)),
         },
     }

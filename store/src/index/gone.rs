@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 /// A set of numbers that is asked about every number of an index.
 ///
 /// Versions whose rows were written in turns leave thousands of runs: a bit a number answers in one look, however many they are.
-pub(crate) struct Gone {
+pub(super) struct Gone {
     /// From the least to the greatest.
     within: RangeInclusive<u32>,
     /// A bit a number of that range; none where all of it is gone.
@@ -13,8 +13,10 @@ pub(crate) struct Gone {
 }
 
 impl Gone {
-    /// The numbers of some runs, given by the first and the last of each, in any order.
-    pub(crate) fn new(runs: &[(u32, u32)]) -> Self {
+    /// The numbers of some runs from one number on. A run is given by its first and its last; they come in any order.
+    pub(super) fn new(runs: &[(u32, u32)], from: u32) -> Self {
+        let runs: Vec<(u32, u32)> =
+            runs.iter().filter(|run| run.1 >= from).map(|run| (run.0.max(from), run.1)).collect();
         let first = runs.iter().map(|run| run.0).min();
         let last = runs.iter().map(|run| run.1).max();
         let (Some(first), Some(last)) = (first, last) else {
@@ -32,14 +34,14 @@ impl Gone {
     }
 
     /// Whether a number is one of them.
-    pub(crate) fn contains(&self, number: u32) -> bool {
+    pub(super) fn contains(&self, number: u32) -> bool {
         let at = || (number - self.within.start()) as usize;
         self.within.contains(&number)
             && (self.bits.is_empty() || self.bits[at() / 64] >> (at() % 64) & 1 == 1)
     }
 
     /// Whether one of them may lie from a number on and before another.
-    pub(crate) fn may_lie_in(&self, first: u32, end: u32) -> bool {
+    pub(super) fn may_lie_in(&self, first: u32, end: u32) -> bool {
         first <= *self.within.end() && end > *self.within.start()
     }
 }
@@ -51,10 +53,16 @@ mod tests {
     #[test]
     fn a_number_is_gone_that_lies_in_a_run_and_no_other() {
         for runs in [&[][..], &[(5, 5)], &[(0, 63), (64, 64), (200, 300)], &[(300, 399), (7, 9), (8, 12)]] {
-            let gone = Gone::new(runs);
-            for number in 0..400 {
-                let lies_in_one = runs.iter().any(|(first, last)| (*first..=*last).contains(&number));
-                assert_eq!(gone.contains(number), lies_in_one, "{number} of {runs:?}");
+            for from in [0, 8, 250, 400] {
+                let gone = Gone::new(runs, from);
+                for number in 0..400 {
+                    let lies_in_one = runs.iter().any(|(first, last)| (*first..=*last).contains(&number));
+                    assert_eq!(
+                        gone.contains(number),
+                        lies_in_one && number >= from,
+                        "{number} of {runs:?} from {from}"
+                    );
+                }
             }
         }
     }

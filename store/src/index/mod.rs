@@ -15,7 +15,7 @@ mod gone;
 mod memo;
 mod run;
 
-pub(crate) use gone::Gone;
+use gone::Gone;
 pub(crate) use memo::Memo;
 pub(crate) use run::Run;
 
@@ -134,8 +134,10 @@ impl IdIndex {
         count.saturating_mul(PASSED_FOR_ONE) >= self.recent_len()
     }
 
-    /// As [`remove`](Self::remove), for many, by one pass over the tables that may hold one of them.
-    pub(crate) fn remove_all(&mut self, gone: &Gone) {
+    /// As [`remove`](Self::remove), for many, given as the first and the last of runs in any order, by one pass over the tables that may hold one of them.
+    pub(crate) fn remove_all(&mut self, runs: &[(u32, u32)]) {
+        let Some((oldest, _)) = self.recent.first() else { return };
+        let gone = Gone::new(runs, *oldest);
         let mut end = u32::MAX;
         for (first, table) in self.recent.iter_mut().rev() {
             if gone.may_lie_in(*first, end) {
@@ -211,13 +213,14 @@ mod tests {
                 }
                 index.insert(u64::from(number) << 32, number);
             }
-            index.remove_all(&Gone::new(gone));
+            index.remove_all(gone);
             let left: Vec<u32> =
                 (0..9).filter(|n| index.find(u64::from(*n) << 32, |found| found == *n).is_some()).collect();
             assert_eq!(left.len(), index.recent_len());
             left
         };
-        let cases: [(&[(u32, u32)], &[u32]); 5] = [
+        type Runs = &'static [(u32, u32)];
+        let cases: [(Runs, &[u32]); 5] = [
             (&[], &[0, 1, 2, 3, 4, 5, 6, 7, 8]),
             (&[(2, 3)], &[0, 1, 4, 5, 6, 7, 8]),
             (&[(0, 0), (2, 2), (5, 6), (8, 8)], &[1, 3, 4, 7]),

@@ -1,5 +1,6 @@
 //! What few rows of a table have: kept beside the pages, so that the others pay nothing for it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::deleted::{DeletedIds, RunRecord, text};
@@ -46,10 +47,12 @@ impl<T: Clone> RarePages<T> {
             return;
         }
         let pages = CowArc::make_mut(&mut self.0);
-        if let Some(page) = pages.get_mut(&(row / CHUNK_ROWS as u32)) {
-            CowArc::make_mut(page).remove(&row);
+        if let Entry::Occupied(mut page) = pages.entry(row / CHUNK_ROWS as u32) {
+            CowArc::make_mut(page.get_mut()).remove(&row);
+            if page.get().is_empty() {
+                page.remove();
+            }
         }
-        pages.retain(|_, page| !page.is_empty());
     }
 
     /// Every row that has something, with what it has.
@@ -181,6 +184,11 @@ impl Rare {
     /// Whether a version was deleted for good.
     pub(crate) fn is_retired(&self, version: u64) -> bool {
         holds(&self.retired, version)
+    }
+
+    /// Whether all of some versions were.
+    pub(crate) fn are_retired(&self, first: u64, last: u64) -> bool {
+        self.retired.iter().any(|of| of.0 <= first && last <= of.1)
     }
 
     /// Deletes versions for good. Their identities need not be remembered any more.

@@ -16,7 +16,7 @@ mod page;
 use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::index::{Gone, IdIndex, Memo};
+use crate::index::{IdIndex, Memo};
 use crate::page::{CowArc, Page};
 
 pub(crate) use named::NamedPages;
@@ -142,7 +142,7 @@ impl Texts {
         go.iter().for_each(|&page| self.pages.0[page as usize] = self.gone.clone());
         let texts_of =
             |&page: &u32| (page * PAGE_TEXTS as u32, page * PAGE_TEXTS as u32 + PAGE_TEXTS as u32 - 1);
-        self.index.remove_all(&Gone::new(&go.iter().map(texts_of).collect::<Vec<_>>()));
+        self.index.remove_all(&go.iter().map(texts_of).collect::<Vec<_>>());
         go.len()
     }
 

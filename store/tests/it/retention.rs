@@ -22,8 +22,13 @@ struct Run {
 
 impl Run {
     fn open(options: Options) -> Self {
+        Run::keeping(1, options)
+    }
+
+    /// With so many states that a rewind can go back to.
+    fn keeping(states: usize, options: Options) -> Self {
         let retention = Retention::default().versions(1);
-        let options = options.object_versions_kept(1).retention(retention);
+        let options = options.object_versions_kept(states).retention(retention);
         let store = Store::open(ROOT, options).unwrap();
         let schema = solver_schema().data_shared("question", DataType::Utf8);
         let table = store.create_table("solver", schema).unwrap();
@@ -45,7 +50,8 @@ impl Run {
             };
             let mut cells = vec![("reward", 1.0.into()), ("question", question.as_str().into())];
             cells.extend((number % 3 > 0).then_some(("prompt", prompt)));
-            batch.insert(&self.table, NewRow::of(version, id), cells).unwrap();
+            let purpose = if number % 11 == 10 { Purpose::Eval } else { Purpose::Train };
+            batch.insert(&self.table, NewRow::of(version, id).purpose(purpose), cells).unwrap();
         }
         let rows = batch.commit().unwrap();
         for row in rows.iter().step_by(CHUNK_ROWS / 4) {
@@ -86,9 +92,9 @@ fn many_old_rows_go_at_once_when_nobody_holds_one() {
 // FX-95, FX-B10
 #[test]
 fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
-    let left_by = |steps: u64, rule: &dyn Fn(Vec<Row>) -> Delete| {
+    let left_by = |states: usize, steps: u64, rule: &dyn Fn(Vec<Row>) -> Delete| {
         let world = World::new();
-        let run = Run::open(world.options());
+        let run = Run::keeping(states, world.options());
         let rows = run.write(0);
         for version in 1..=steps {
             run.train();
@@ -115,11 +121,27 @@ fn rows_that_go_a_chunk_at_a_time_leave_what_rows_that_go_alone_leave() {
         (deleted, live, counts, seen)
     };
     // Those of a version that is over go together, those that are named one after the other while a rewind may bring them back.
-    for steps in [1, 3] {
-        let together = left_by(steps, &|_| Delete::version(0).force());
-        let named = left_by(steps, &|rows| Delete::rows(rows).force());
-        assert_eq!(together, named, "after {steps} steps");
+    for (states, steps) in [(2, 1), (1, 3)] {
+        let together = left_by(states, steps, &|_| Delete::version(0).force());
+        let named = left_by(states, steps, &|rows| Delete::rows(rows).force());
+        assert_eq!(together, named, "{states} states are kept, after {steps} steps");
         assert_eq!(together.0, Deleted { rows: ROWS as u64, open: 0 });
+    }
+}
+
+// FX-95
+#[test]
+fn versions_between_some_that_went_before_are_gone_for_good_too() {
+    let world = World::new();
+    let store = Store::open(ROOT, world.options()).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    for version in [0, 5] {
+        table.delete(&Delete::version(version).force()).unwrap();
+    }
+    table.delete(&Delete::versions_up_to(5).force()).unwrap();
+    for version in 0..=5 {
+        let error = table.insert(version, "late_0_0", [("reward", 1.0.into())]).unwrap_err();
+        assert!(matches!(error.cause(), Cause::Retired { .. }), "{version}: {error}");
     }
 }
 
@@ -133,9 +155,9 @@ fn rows_that_stay_are_found_and_those_that_went_are_not_however_they_lie() {
         ("a chunk, and more here and there", &|at| at < CHUNK_ROWS || at % 37 == 0),
     ];
     for (how, goes) in lie {
-        for steps in [1, 3] {
+        for (states, steps) in [(2, 1), (1, 3)] {
             let world = World::new();
-            let mut run = Run::open(world.options());
+            let mut run = Run::keeping(states, world.options());
             let rows = run.write(0);
             for version in 1..=steps {
                 run.train();

@@ -40,9 +40,7 @@ impl State {
         let deleted = Deleted { rows: rows.len() as u64, open };
         let retired = rule.versions.as_ref().map(|versions| (*versions.start(), *versions.end()));
         let retired = retired.filter(|_| rule.rows.is_none());
-        let new =
-            |versions: &(u64, u64)| !state.rare.is_retired(versions.0) || !state.rare.is_retired(versions.1);
-        let retired = retired.filter(new);
+        let retired = retired.filter(|(first, last)| !state.rare.are_retired(*first, *last));
         Ok((DeleteRecord { table, rows: runs_of(&rows), retired, consumed_up_to: 0 }, deleted))
     }
 }

@@ -11,7 +11,6 @@ mod runs;
 pub(crate) use runs::runs_of;
 
 use super::{Effects, State};
-use crate::index::Gone;
 use crate::log::record::DeleteRecord;
 use crate::state::apply::DELETED;
 use crate::table::{Identity, Progress};
@@ -62,7 +61,7 @@ impl State {
             }
         }
         if deletion.passes_index {
-            self.tables[table as usize].index.remove_all(&Gone::new(&rows));
+            self.tables[table as usize].index.remove_all(&rows);
         }
         if let Some(versions) = retired {
             self.forget_versions(table as usize, versions);

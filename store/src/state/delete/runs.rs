@@ -26,14 +26,13 @@ pub(super) fn by_chunk(runs: &[(u32, u32)]) -> impl Iterator<Item = Vec<u32>> {
         let first = parts.next()?;
         let number = chunk_of(first.0);
         let mut rows: Vec<u32> = (first.0..=first.1).collect();
-        let mut is_in_order = true;
         while let Some(part) = parts.next_if(|part| chunk_of(part.0) == number) {
-            is_in_order &= rows.last().is_some_and(|last| *last < part.0);
+            let follows = rows.last().is_some_and(|last| *last < part.0);
             rows.extend(part.0..=part.1);
-        }
-        if !is_in_order {
-            rows.sort_unstable();
-            rows.dedup();
+            if !follows {
+                rows.sort();
+                rows.dedup();
+            }
         }
         Some(rows)
     })
@@ -60,7 +59,8 @@ mod tests {
 
     #[test]
     fn rows_come_a_chunk_at_a_time_and_each_of_them_once() {
-        let cases: [(&[(u32, u32)], &[&[(u32, u32)]]); 6] = [
+        type Runs = &'static [(u32, u32)];
+        let cases: [(Runs, &[Runs]); 6] = [
             (&[], &[]),
             (&[(3, 3)], &[&[(3, 3)]]),
             (
