@@ -106,10 +106,10 @@ impl State {
         self.decide_delete(table, &Delete::versions_up_to(beyond), kept).ok().map(|(record, _)| record)
     }
 
-    /// The newest version that is to be retired and is not.
+    /// The newest version that is to be retired, where not all up to it are.
     fn version_due(&self, table: u32, versions: u64, kept: usize) -> Option<u64> {
         let beyond = self.newest_version_over(table, versions, kept)?;
-        (!self.tables[table as usize].rare.is_retired(beyond)).then_some(beyond)
+        (!self.tables[table as usize].rare.are_retired(0, beyond)).then_some(beyond)
     }
 
     /// Whether a table keeps versions that are to be retired, with those deletions too.

@@ -6,7 +6,7 @@
 //! remembered for as long as it could come again: not when it would be stale, as far back as a rewind may go.
 //!
 //! # Invariants
-//! - A step's `deleted_rows` are those of its rows that were removed; so it follows from the records like everything else.
+//! - A step's `deleted_rows` are those of its rows that were removed, before it was committed or after; so it follows from the records like everything else.
 //! - Only a committed step at or below the rewind floor forgets, and only when no row of it is left.
 //!
 //! What was said of the groups of a version (how many members, that it is closed), and which members of them were deleted, goes the

@@ -321,11 +321,15 @@ impl TableState {
         true
     }
 
-    /// Marks a row as trained on in `step`.
-    pub(crate) fn consume(&mut self, row: u32, step: u32) {
+    /// Marks a row as trained on in `step`. False when it has been removed since: it stays counted as what it was.
+    pub(crate) fn consume(&mut self, row: u32, step: u32) -> bool {
+        if self.is_removed(row) {
+            return false;
+        }
         let counts = self.status(row).is_open() && self.meta(row).purpose() == Purpose::Train;
         self.chunk_mut(row).change_status(at(row), |status| status.step = step);
         self.counts.consumed += u64::from(counts);
+        true
     }
 
     /// Train rows of a version, or of one before it, that are neither consumed nor excluded.

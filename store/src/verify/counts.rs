@@ -68,7 +68,8 @@ fn check_table(table: &TableState, texts: &Texts, differ: &mut impl FnMut(String
     }
 }
 
-/// A row that is in somebody's hands is in the hands of exactly one live claim, which lists it.
+/// A row that is in somebody's hands is in the hands of exactly one live claim, which lists it. Rows that were removed are in
+/// nobody's, whoever lists them.
 fn check_words(
     state: &State,
     table: &TableState,
@@ -79,7 +80,7 @@ fn check_words(
     let mut held: HashSet<(u32, u64)> = HashSet::new();
     for (number, claim) in state.claims.iter().filter(|(_, claim)| claim.progress.is_live()) {
         if claim.consumer == consumer && claim.table == table.id {
-            for &row in &claim.rows {
+            for &row in claim.rows.iter().filter(|row| !table.is_removed(**row)) {
                 let word = table.word(slot, row);
                 let expected = match claim.progress {
                     ClaimProgress::Accumulated => Progress::Accumulated,
@@ -99,7 +100,7 @@ fn check_words(
         }
     }
     let mut ready = 0;
-    for row in 0..table.row_count() {
+    for row in (0..table.row_count()).filter(|row| !table.is_removed(*row)) {
         let word = table.word(slot, row);
         let over = state.consumers[consumer].is_over(table.id, table.meta(row).lane());
         ready += usize::from(word.progress == Progress::Ready && !over);

@@ -1,5 +1,6 @@
 //! Many rows that a rule deletes: once nobody holds any, over all tables at once, and over checkpoints.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use arrow_array::Array;
@@ -143,6 +144,91 @@ fn versions_between_some_that_went_before_are_gone_for_good_too() {
         let error = table.insert(version, "late_0_0", [("reward", 1.0.into())]).unwrap_err();
         assert!(matches!(error.cause(), Cause::Retired { .. }), "{version}: {error}");
     }
+}
+
+/// What `verify` finds wrong with a store that has been closed.
+fn faults(world: &World) -> Vec<VerifyFault> {
+    verify(ROOT, &world.options(), &mut |_| ControlFlow::Continue(())).unwrap().faults
+}
+
+// FX-95: with the whole chunks that they lie in, and alone.
+#[test]
+fn rows_that_are_deleted_between_accumulated_and_commit_are_counted_once() {
+    let cases: [(&str, fn(&[Row]) -> Delete); 3] = [
+        ("their version", |_| Delete::version(0)),
+        ("all by name", |rows| Delete::rows(rows.iter().copied())),
+        ("a few by name", |rows| Delete::rows(rows.iter().copied().step_by(100))),
+    ];
+    for (which, rule) in cases {
+        let world = World::new();
+        let run = Run::keeping(2, world.options());
+        let rows = run.write(0);
+        let trainable = run.table.counts().open() as usize;
+        let step = run.store.begin_step(StepPlan::new().rows(&run.train, trainable as u64)).unwrap();
+        let claim = step.next(&run.train, MicroBatch::of(trainable), Wait::No).unwrap().unwrap();
+        claim.accumulated().unwrap();
+        let deleted = run.table.delete(&rule(&rows).force()).unwrap();
+        step.commit([("solver", vec![])]).unwrap();
+        let trained_on = trainable as u64 - deleted.open;
+        let check = |store: &Store| {
+            let counts = store.table("solver").unwrap().counts();
+            assert_eq!(
+                (counts.written, counts.consumed, counts.excluded.get("deleted"), counts.open()),
+                (trainable as u64, trained_on, Some(&deleted.open), 0),
+                "{which}"
+            );
+            assert_eq!(store.steps()[0].rows, trainable as u64);
+            let error = store.replay(1).unwrap_err();
+            let Cause::StepIncomplete { expected, found, .. } = error.cause() else { panic!("{error}") };
+            assert_eq!((*expected, *found), (trainable as u64, trained_on));
+        };
+        check(&run.store);
+        run.store.checkpoint().unwrap();
+        let store = world.reopen(run.store);
+        check(&store);
+        store.rewind(0, Rewind::TrainAgain).unwrap();
+        let ready = store.consumers().iter().find(|consumer| consumer.name == "train").unwrap().ready_rows;
+        assert_eq!(ready, trained_on, "{which}");
+        drop(store);
+        assert_eq!(faults(&world), [], "{which}");
+    }
+}
+
+// FX-95
+#[test]
+fn a_claim_whose_rows_were_deleted_is_no_fault_of_the_store() {
+    for accumulated in [false, true] {
+        let world = World::new();
+        let run = Run::open(world.options());
+        run.write(0);
+        let step = run.store.begin_step(StepPlan::new().rows(&run.train, 5000)).unwrap();
+        let claim = step.next(&run.train, MicroBatch::of(5000), Wait::No).unwrap().unwrap();
+        if accumulated {
+            claim.accumulated().unwrap();
+        } else {
+            std::mem::forget(claim);
+        }
+        run.table.delete(&Delete::version(0).force()).unwrap();
+        run.store.checkpoint().unwrap();
+        std::mem::forget((run, step));
+        world.disk.restart();
+        assert_eq!(faults(&world), [], "accumulated: {accumulated}");
+    }
+}
+
+// FX-95
+#[test]
+fn versions_before_one_that_was_deleted_alone_go_when_their_time_comes() {
+    let world = World::new();
+    let run = Run::open(world.options());
+    for version in 0..3 {
+        finished(&run.table, version, &format!("q_{version}_0"));
+        run.train();
+    }
+    finished(&run.table, 3, "q_3_0");
+    run.table.delete(&Delete::version(2).force()).unwrap();
+    run.store.run_once().unwrap();
+    assert_eq!(pick(&run.store, "solver", &["sample_id"]).concat(), ["q_3_0"]);
 }
 
 // FX-95, FX-B10

@@ -60,7 +60,7 @@ impl State {
     ) -> Result<(), String> {
         let step = self.steps.get(&number).filter(|_| self.open_step() == Some(number));
         let claims = step.ok_or_else(|| format!("step {number} is not open"))?.membership().claims.clone();
-        let mut consumed = 0;
+        let (mut trained_on, mut removed) = (0, 0);
         for claim in claims {
             let Some(state) = self.claims.get(claim).filter(|c| c.progress == ClaimProgress::Accumulated)
             else {
@@ -68,8 +68,9 @@ impl State {
             };
             let (table, rows) = (state.table as usize, state.rows.clone());
             self.advance_claim(claim, ClaimProgress::Consumed, now)?;
-            consumed += rows.len() as u64;
-            rows.iter().for_each(|&row| self.tables[table].consume(row, number as u32));
+            trained_on += rows.len() as u64;
+            let gone = rows.iter().filter(|&&row| !self.tables[table].consume(row, number as u32));
+            removed += gone.count() as u64;
         }
         let mut moved = Vec::new();
         for update in updates {
@@ -77,7 +78,7 @@ impl State {
         }
         self.end_step(number, StepProgress::Committed, now);
         if let Some(step) = self.steps.get_mut(&number) {
-            (step.rows, step.updates) = (consumed, moved.into());
+            (step.rows, step.deleted_rows, step.updates) = (trained_on, removed, moved.into());
         }
         Ok(())
     }
