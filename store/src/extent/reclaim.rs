@@ -16,7 +16,7 @@ use crate::aside::Aside;
 use crate::clock::Timestamp;
 use crate::error::{Cause, Error, Result};
 use crate::local;
-use crate::log;
+use crate::log::{self, Proof};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::sync::atomic::Ordering;
@@ -147,9 +147,22 @@ impl Shared {
     }
 
     /// Brings that proof.
+    ///
+    /// # Errors
+    /// `capacity` where a full disk has no room for it, and the store goes on; `closed` for any other failure.
     pub(crate) fn prove_unproven(&self) -> Result<()> {
         self.sync_all()?;
-        self.log.prove_durable().map_err(|error| self.close_after(&error))
+        self.log.prove_durable().map_err(|error| self.close_after(&error))?.needed()
+    }
+
+    /// The same of what is on stable storage already, where nobody has to be waited for and there is room. Whether more is proven
+    /// than was.
+    pub(crate) fn prove_if_idle(&self) -> Result<bool> {
+        let proof = self.log.prove_durable_if_idle().map_err(|error| self.close_after(&error))?;
+        if let Proof::NoRoom(error) = &proof {
+            tracing::debug!(%error, "what the log is durable through is not proven");
+        }
+        Ok(matches!(proof, Proof::Brought))
     }
 
     /// Takes out those that nobody may read.

@@ -106,6 +106,6 @@ impl Shared {
         if comes_by_itself && self.log.segment_bytes() < PROVING_SEGMENT_BYTES_MIN {
             return Ok(false);
         }
-        self.log.prove_durable_if_idle().map_err(|error| self.close_after(&error))
+        self.prove_if_idle()
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! The lock here guards who leads and nothing else; it is never held while the disk is asked for anything.
 
+use super::Proof;
 use crate::error::{Cause, Result};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +84,7 @@ impl GroupCommit {
 
     /// Runs `sync` as nobody leads, for one that is not made for a record: what follows a failed sync proves nothing,
     /// whoever made it.
-    pub(super) fn alone(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn alone(&self, sync: impl FnOnce() -> Result<Proof>) -> Result<Proof> {
         let mut turn = self.turn();
         while turn.leading {
             turn = self.changed.wait(turn);
@@ -92,12 +93,16 @@ impl GroupCommit {
     }
 
     /// The same, unless somebody leads.
-    pub(super) fn alone_if_idle(&self, sync: impl FnOnce() -> Result<()>) -> Result<bool> {
+    pub(super) fn alone_if_idle(&self, sync: impl FnOnce() -> Result<Proof>) -> Result<Proof> {
         let turn = self.turn();
-        if turn.leading { Ok(false) } else { self.lead_alone(turn, sync).map(|()| true) }
+        if turn.leading { Ok(Proof::Left) } else { self.lead_alone(turn, sync) }
     }
 
-    fn lead_alone(&self, mut turn: MutexGuard<'_, Turn>, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn lead_alone(
+        &self,
+        mut turn: MutexGuard<'_, Turn>,
+        sync: impl FnOnce() -> Result<Proof>,
+    ) -> Result<Proof> {
         if let Some(reason) = turn.failed.clone() {
             return Err(Cause::Closed { reason }.into());
         }
@@ -151,7 +156,13 @@ mod tests {
     #[test]
     fn a_sync_for_no_record_that_fails_refuses_everyone_too() {
         let commit = GroupCommit::new(0);
-        commit.alone(|| Ok(())).unwrap();
+        assert!(matches!(commit.alone(|| Ok(Proof::Brought)), Ok(Proof::Brought)));
+        let full = || Cause::Closed { reason: "there is no room".into() }.into();
+        assert!(matches!(commit.alone(|| Ok(Proof::NoRoom(full()))), Ok(Proof::NoRoom(_))));
+        assert!(
+            matches!(commit.alone_if_idle(|| Ok(Proof::Brought)), Ok(Proof::Brought)),
+            "that changed nothing"
+        );
         commit.alone(|| Err(Cause::Closed { reason: "the disk is gone".into() }.into())).unwrap_err();
         let error = commit.reach(0, || panic!("it proves nothing")).unwrap_err();
         assert!(error.to_string().contains("the disk is gone"), "{error}");

@@ -55,8 +55,8 @@ impl Follower {
             if self.segment == 0 && !self.begin(directory)? {
                 break;
             }
-            // Looked for before the segment is read to its end: once the next one is there, this one does not grow.
-            let next = directory.disk.exists(&directory.segment_path(self.segment + 1));
+            // Looked for before the segment is read to its end: once the next one has begun, this one does not grow.
+            let next = self.is_followed(directory)?;
             let Some(read) = self.read_segment(directory, records_max - taken, &mut take)? else {
                 (self.segment, self.offset) = (0, 0);
                 continue;
@@ -70,6 +70,18 @@ impl Follower {
             }
         }
         Ok(taken)
+    }
+
+    /// Whether the next segment has begun. One without a whole header may yet be taken back; where another follows it, a process
+    /// ended while it was making it.
+    fn is_followed(&self, directory: &Directory) -> Result<bool> {
+        let disk = &*directory.disk;
+        let path = directory.segment_path(self.segment + 1);
+        let length = match disk.open(&path).and_then(|file| file.length()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            length => length.map_err(|e| Cause::io("read", &path, e))?,
+        };
+        Ok(length >= SEGMENT_HEADER_BYTES as u64 || disk.exists(&directory.segment_path(self.segment + 2)))
     }
 
     /// Goes to the segment with which the log begins for who needs it from here on.

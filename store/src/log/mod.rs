@@ -11,7 +11,9 @@
 //! - Only the last segment of a process's life may end in a torn record, and that record was never acknowledged. The
 //!   next life begins a new segment whose header names the sequence number that it continues with, so a record that is
 //!   missing in the middle is seen.
-//! - After a failed write or sync nothing more is accepted; on a full disk [`mod@room`] is made first.
+//! - After a failed write or sync nothing more is accepted; on a full disk [`mod@room`] is made first. A [`Proof`] that finds no room
+//!   changes nothing.
+//! - Once the header of a segment is whole the one before it does not grow.
 //! - What a record names is on stable storage before the log is synced, unless a record that the same sync makes durable says
 //!   that it is nobody's any more; `durable_through` never tells more than is so.
 //!
@@ -22,6 +24,7 @@ mod begin;
 mod commit;
 mod follow;
 mod frame;
+mod proof;
 mod reader;
 pub(crate) mod record;
 mod room;
@@ -36,6 +39,7 @@ pub(crate) use follow::Follower;
 pub(crate) use frame::make_checksums_right;
 #[cfg(test)]
 pub(crate) use frame::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+pub(crate) use proof::Proof;
 pub(crate) use reader::{Damage, LogEnd, Refusal, read};
 pub(crate) use room::MakesRoom;
 pub(crate) use scan::{Found, Place, scan, scan_from, store_id};

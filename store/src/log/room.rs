@@ -33,8 +33,19 @@ pub(super) fn append(file: &dyn DiskFile, length: u64, bytes: &[u8], room: &dyn 
     file.append(bytes.get(done..).unwrap_or_default())
 }
 
-/// Makes a file.
-pub(super) fn create(disk: &dyn Disk, path: &Path, room: &dyn MakesRoom) -> io::Result<Box<dyn DiskFile>> {
+/// Makes a file that begins with these bytes. Where that fails none is left, as far as the disk lets it be removed.
+pub(super) fn create(
+    disk: &dyn Disk,
+    path: &Path,
+    bytes: &[u8],
+    room: &dyn MakesRoom,
+) -> io::Result<Box<dyn DiskFile>> {
+    let file = create_empty(disk, path, room)?;
+    append(&*file, 0, bytes, room).inspect_err(|_| _ = disk.remove(path))?;
+    Ok(file)
+}
+
+fn create_empty(disk: &dyn Disk, path: &Path, room: &dyn MakesRoom) -> io::Result<Box<dyn DiskFile>> {
     match disk.create(path) {
         Err(error) if is_full(&error) && room.make_room() => disk.create(path),
         made => made,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::LogEnd;
 use super::commit::GroupCommit;
 use super::frame::{PAYLOAD_BYTES_MAX, SegmentHeader, begin_frame, end_frame};
 use super::record::Record;
 use super::room::{self, MakesRoom};
 use super::segments::remove_below;
+use super::{LogEnd, Proof};
 use crate::directory::Directory;
 use crate::disk::DiskFile;
 use crate::durability::Durability;
@@ -383,56 +383,65 @@ impl Writer {
 
     /// Makes the proof of how far the log is durable stable itself, without waiting for a record that carries it: the
     /// header of a new segment does.
-    pub(crate) fn prove_durable(&self) -> Result<()> {
-        self.prove_by(|header| self.commit.alone(header).map(|()| true)).map(drop)
+    ///
+    /// # Errors
+    /// When a sync failed, or a write of records. What follows on those proves nothing: the store is over.
+    pub(crate) fn prove_durable(&self) -> Result<Proof> {
+        self.prove_by(|header| self.commit.alone(header))
     }
 
-    /// The same, unless somebody syncs, who would have to be waited for. Whether more is proven than was.
-    pub(crate) fn prove_durable_if_idle(&self) -> Result<bool> {
+    /// The same, unless somebody syncs, who would have to be waited for.
+    pub(crate) fn prove_durable_if_idle(&self) -> Result<Proof> {
         self.prove_by(|header| self.commit.alone_if_idle(header))
     }
 
-    fn prove_by(&self, run: impl FnOnce(&dyn Fn() -> Result<()>) -> Result<bool>) -> Result<bool> {
+    fn prove_by(&self, run: impl FnOnce(&dyn Fn() -> Result<Proof>) -> Result<Proof>) -> Result<Proof> {
         let durable = self.commit.durable();
         if durable <= self.proven_through() {
-            return Ok(false);
+            return Ok(Proof::Left);
         }
-        let is_done = run(&|| self.prove_alone().inspect_err(|error| self.directory.doubt(error)))?;
-        if is_done {
+        let proof = run(&|| self.prove_alone().inspect_err(|error| self.directory.doubt(error)))?;
+        if matches!(proof, Proof::Brought) {
             self.prove(durable);
         }
-        Ok(is_done)
+        Ok(proof)
     }
 
-    fn prove_alone(&self) -> Result<()> {
+    fn prove_alone(&self) -> Result<Proof> {
         let file = {
             let mut segment = self.file.lock();
             self.write_buffer(&mut segment)?;
-            self.begin_segment(&mut segment)?;
+            match self.begin_segment(&mut segment) {
+                Err(error) if matches!(error.cause(), Cause::DiskFull { .. }) => {
+                    return Ok(Proof::NoRoom(error));
+                }
+                begun => begun?,
+            }
             segment.file.clone()
         };
         let log = self.directory.log();
         let synced = file.map_or(Ok(()), |file| file.sync());
         let named = synced.and_then(|()| self.directory.disk.sync_directory(&log));
-        named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))
+        named.map_err(|e| Error::from(Cause::io("sync the log in", &log, e)))?;
+        Ok(Proof::Brought)
     }
 
+    /// Begins the next segment. Where there is no room for its header the log may go on with the segment that it has: nobody leaves
+    /// that one before the next one's header is whole.
     fn begin_segment(&self, segment: &mut Segment) -> Result<()> {
-        segment.number += 1;
-        let path = self.directory.segment_path(segment.number);
+        let number = segment.number + 1;
+        let path = self.directory.segment_path(number);
         let header = SegmentHeader {
-            number: segment.number,
+            number,
             store_id: self.directory.store_id,
             first_sequence: segment.flushed,
             boot: self.boot,
             durable_through: self.commit.durable(),
         };
         let header = header.encode();
-        let io = |e| Error::from(Cause::io("create", &path, e));
-        let file = room::create(&*self.directory.disk, &path, &*self.room).map_err(io)?;
-        segment.name_unsynced = true;
-        room::append(&*file, 0, &header, &*self.room).map_err(io)?;
-        segment.bytes = header.len() as u64;
+        let file = room::create(&*self.directory.disk, &path, &header, &*self.room)
+            .map_err(|e| Error::from(Cause::io("create", &path, e)))?;
+        (segment.number, segment.bytes, segment.name_unsynced) = (number, header.len() as u64, true);
         let full = segment.file.replace(Arc::from(file));
         segment.unsynced.extend(full);
         Ok(())

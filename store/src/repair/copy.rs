@@ -60,7 +60,7 @@ impl<'a> Copy<'a> {
         self.copy_objects(objects)?;
         self.log.sync_all(&|_| Ok(()))?;
         sync_directories(&*self.directory.disk, &self.directory.path)?;
-        self.log.prove_durable()?;
+        self.log.prove_durable()?.needed()?;
         self.directory.identify()
     }
 

@@ -178,7 +178,7 @@ impl Shared {
     /// As [`retire_due`](Self::retire_due), bringing the proof about where only that is missing.
     pub(crate) fn prove_and_retire(&self) -> Result<()> {
         if self.retiring.waits_for_proof(self.log.durable_through(), self.log.proven_through()) {
-            self.log.prove_durable_if_idle().map_err(|error| self.close_after(&error))?;
+            self.prove_if_idle()?;
         }
         self.retire_due();
         Ok(())

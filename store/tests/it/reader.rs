@@ -141,6 +141,32 @@ fn a_reader_goes_on_behind_a_segment_that_it_has_read_to_its_end_and_that_is_gon
     assert_eq!(scan(&beside), scan(&store));
 }
 
+// There was no room for its header and the log goes on with the segment that it has, or the process ended in there.
+#[test]
+fn a_reader_leaves_a_segment_once_the_next_one_has_begun() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    finished(&table, 0, "q0_0_0");
+    let beside = reader(&world);
+    let sees_all = |store: &Store| {
+        beside.refresh().unwrap();
+        assert_eq!(scan(&beside), scan(store));
+    };
+    let next = Path::new(ROOT).join("log/00000002.log");
+    for header_bytes in [0, 63] {
+        world.disk.create(&next).unwrap().append(&vec![0; header_bytes]).unwrap();
+        sees_all(&store);
+        finished(&table, 0, &format!("q1_0_{header_bytes}"));
+        sees_all(&store);
+        world.disk.remove(&next).unwrap();
+    }
+    world.disk.create(&next).unwrap();
+    drop((store, table));
+    let store = world.open();
+    finished(&store.table("solver").unwrap(), 0, "q2_0_0"); // in the third
+    sees_all(&store);
+}
+
 // What lies before the checkpoint is nobody's, but a reader may stand at its end.
 #[test]
 fn an_opening_after_a_failed_sync_leaves_a_reader_the_segment_that_it_stands_in() {

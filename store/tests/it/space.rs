@@ -138,6 +138,34 @@ fn on_a_full_disk_free_files_make_way_for_the_log() {
     assert!(kept >= rows, "{kept} of at least {rows}");
 }
 
+/// Space that is nobody's is freed once that is proven by the header of a segment of the log. One that a full disk has no room for
+/// is no failed write of a record.
+// FX-B18
+#[test]
+fn on_a_full_disk_a_proof_that_finds_no_room_changes_nothing() {
+    let world = World::new();
+    let options = world.options().extent_bytes(4096, 1 << 16).free_extent_bytes_max(0);
+    let store = Store::open(ROOT, options).unwrap();
+    let table = store.create_table("solver", solver_schema()).unwrap();
+    fill(&table, 0, 150_000);
+    table.insert(1, "kept_0_0", [("prompt", "a prompt that does not fit a view".into())]).unwrap();
+    table.delete(&Delete::version(0).force()).unwrap();
+    store.sync().unwrap();
+    let taken = world.disk.occupied();
+    for room in [0, 1, 63] {
+        world.disk.set_capacity(taken + room);
+        let error = store.compact().unwrap_err();
+        assert_eq!((error.kind(), store.closed()), (Kind::Capacity, None), "{error}");
+        assert_eq!(world.disk.occupied(), taken, "nothing is left of what was begun");
+    }
+    world.disk.set_capacity(taken + 100_000);
+    let freed = store.compact().unwrap();
+    assert!(freed.bytes_after + 100_000 < freed.bytes_before, "{freed:?}");
+    table.insert(1, "next_0_0", [("prompt", "another one that does not fit a view".into())]).unwrap();
+    let seen = scan_content(&store);
+    assert_eq!(scan_content(&world.reopen(store)), seen);
+}
+
 #[test]
 fn an_extent_whose_last_bytes_were_not_taken_is_freed_like_any_other() {
     let world = World::new();
