@@ -50,7 +50,10 @@ def test_a_row_is_staged_and_read_when_it_is_ready(solver, read):
         [memoryview(array.array("i", [1, 2])), np.array([3, 4], object)],
         pa.array([[1, 2], [3, 4]], pa.list_(pa.int32())),
         pa.array([[9], [1, 2], [3, 4]])[1:],
+        pa.array([None, [9], [1, 2], [3, 4], [9, None]])[2:4],
+        pa.array([[9], [1, 2], [3, 4], [9]], pa.large_list(pa.int64()))[1:3],
         pa.chunked_array([pa.array([[1, 2]]), pa.array([[3, 4]])]),
+        pa.chunked_array([pa.array([[9], [1, 2], [3, 4]])[1:]]),
         lambda: iter([[1, 2], [3, 4]]),  # read once
     ],
     ids=lambda values: type(values).__name__,
@@ -381,6 +384,22 @@ def test_lists_of_a_slice_are_those_of_its_rows_and_none_has_a_null_in_it(store)
     more = table.insert(policy_version=0, sample_ids=["r_0_0"])
     with pytest.raises(forebay.InputError, match="null"):
         table.write(more, tokens=array.slice(0, 1))
+
+
+def test_an_array_of_lists_that_does_not_fit_is_named(store):
+    table = store.create_table("lists", {"tokens": pa.list_(pa.int32())})
+    for values, named in [
+        (pa.array([[1], [2**40]]), "1099511627776 of the array does not fit"),
+        (pa.array([["a"], ["b"]]), "tokens"),
+        (pa.array([[[1]], [[2]]]), "tokens"),
+        (pa.array([[1]]), "1 values for 2 rows"),
+        (pa.array([], pa.list_(pa.int32())), "0 values for 2 rows"),
+        (pa.chunked_array([], pa.list_(pa.int32())), "0 values for 2 rows"),
+    ]:
+        with pytest.raises(forebay.InputError, match=named):
+            table.insert(policy_version=0, sample_ids=["r_0_0", "r_0_1"], tokens=values)
+    assert store.sql("select count(*) as rows from lists").to_pylist() == [{"rows": 0}]
+    assert len(table.insert(policy_version=0, sample_ids=[], tokens=pa.array([], pa.list_(pa.int32())))) == 0
 
 
 def test_a_batch_is_written_from_an_event_loop_too(store, solver):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -88,6 +89,26 @@ def _from_torch(values: Any) -> Any:
     return values.numpy()
 
 
+def ragged(values: Any) -> tuple[Any, list[int | None]] | None:
+    """The lists of an array of pyarrow: their numbers in one array of numpy, and how many each has. None for anything else."""
+    if not _is_of("pyarrow", values):
+        return None
+    pa = pyarrow()
+    array = values.chunk(0) if isinstance(values, pa.ChunkedArray) and values.num_chunks == 1 else values
+    if not isinstance(array, pa.ListArray | pa.LargeListArray):
+        return None
+    if array.null_count:
+        inner = array.flatten()  # of the rows of this slice that are there, and no others
+        lengths = array.value_lengths().to_pylist()
+    else:  # what lies there, without a kernel of Arrow, which costs more than a batch of rows
+        offsets = array.offsets.to_numpy().tolist()
+        inner = array.values[offsets[0] : offsets[-1]]
+        lengths = [end - start for start, end in pairwise(offsets)]
+    if inner.null_count:
+        raise InputError(f"a list of {array.type.value_type} has an element that is null; a list is null as a whole or not at all")
+    return inner.to_numpy(zero_copy_only=False), lengths
+
+
 def _from_arrow(values: Any) -> Any:
     """An Arrow array as a list: numbers of lists as slices of one numpy array, the rest as Python has it."""
     pa = pyarrow()
@@ -95,12 +116,10 @@ def _from_arrow(values: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):  # as a series of pandas may give one
         return [value for chunk in array.chunks for value in _from_arrow(chunk)]
     types = pa.types
-    if types.is_list(array.type) or types.is_large_list(array.type):
-        inner = array.flatten()  # of the rows of this slice that are there, and no others
-        if inner.null_count:
-            raise InputError(f"a list of {array.type.value_type} has an element that is null; a list is null as a whole or not at all")
-        numbers, lists, start = inner.to_numpy(zero_copy_only=False), [], 0
-        for length in array.value_lengths().to_pylist():
+    parts = ragged(array)
+    if parts is not None:
+        (numbers, lengths), lists, start = parts, [], 0
+        for length in lengths:
             lists.append(None if length is None else numbers[start : start + length])
             start += length or 0
         return lists

@@ -4,8 +4,10 @@
 //!
 //! [`masked`]: super::masked
 
+use bytemuck::Pod;
 use forebay::store::{DataType, Element, Value};
-use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::buffer::{self, ElementType, PyUntypedBuffer};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
@@ -18,7 +20,7 @@ use crate::failure::{Result, input};
 /// An array of numbers or bools: a copy of its values, row-major.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    bytes: PyBackedBytes,
+    copy: Buffer,
     kind: Kind,
     shape: Vec<usize>,
     /// A byte for each of them, 0 for what is a value, where one is none.
@@ -53,18 +55,46 @@ fn kind_of(buffer: &PyUntypedBuffer) -> Option<Kind> {
     })
 }
 
+/// The bytes of an array, row-major.
+fn copied(value: &Bound<'_, PyAny>, buffer: &PyUntypedBuffer, kind: Kind) -> PyResult<Buffer> {
+    let py = value.py();
+    match kind {
+        Kind::Number(Element::Int8) => words_of::<i8>(py, buffer),
+        Kind::Number(Element::Int16) => words_of::<i16>(py, buffer),
+        Kind::Number(Element::Int32) => words_of::<i32>(py, buffer),
+        Kind::Number(Element::Int64) => words_of::<i64>(py, buffer),
+        Kind::Number(Element::UInt8) => words_of::<u8>(py, buffer),
+        Kind::Number(Element::UInt16) => words_of::<u16>(py, buffer),
+        Kind::Number(Element::UInt32) => words_of::<u32>(py, buffer),
+        Kind::Number(Element::UInt64) => words_of::<u64>(py, buffer),
+        Kind::Number(Element::Float32) => words_of::<f32>(py, buffer),
+        Kind::Number(Element::Float64) => words_of::<f64>(py, buffer),
+        // What the interface to buffers has no type for.
+        Kind::Bool | Kind::Number(Element::Float16 | Element::BFloat16) => {
+            let copy = PyMemoryView::from(value)?.call_method0(intern!(py, "tobytes"))?;
+            Ok(Buffer::Python(copy.cast_into::<PyBytes>()?.into()))
+        }
+    }
+}
+
+fn words_of<T: buffer::Element + Pod>(py: Python<'_>, buffer: &PyUntypedBuffer) -> PyResult<Buffer> {
+    let length = buffer.len_bytes();
+    let mut words = vec![0_u64; length.div_ceil(size_of::<u64>())];
+    let elements: &mut [T] = bytemuck::cast_slice_mut(&mut words);
+    buffer.as_typed::<T>()?.copy_to_slice(py, &mut elements[..buffer.item_count()])?;
+    Ok(Buffer::Words(words, length))
+}
+
 impl Numbers {
     /// Copies an array; `None` for what is no array, or one of something else.
     pub(super) fn of(value: &Bound<'_, PyAny>) -> Result<Option<Self>> {
         let Ok(buffer) = PyUntypedBuffer::get(value) else { return Ok(None) };
         let (Some(kind), shape) = (kind_of(&buffer), buffer.shape().to_vec()) else { return Ok(None) };
-        drop(buffer);
         if shape.is_empty() {
             return Ok(None); // a single number
         }
-        let copy = PyMemoryView::from(value)?.call_method0("tobytes")?;
-        let bytes = PyBackedBytes::from(copy.cast_into::<PyBytes>().map_err(PyErr::from)?);
-        Ok(Some(Numbers { bytes, kind, shape, mask: mask_of(value)? }))
+        let copy = copied(value, &buffer, kind)?;
+        Ok(Some(Numbers { copy, kind, shape, mask: mask_of(value)? }))
     }
 
     /// How long the first side is.
@@ -81,7 +111,7 @@ impl Numbers {
             )));
         }
         let mut column = Column::new(name, Element::UInt8);
-        let values = self.bytes.chunks_exact(self.kind.width_bytes());
+        let values = self.copy.bytes().chunks_exact(self.kind.width_bytes());
         let is_null = |at: usize| self.mask.as_ref().is_some_and(|mask| mask.get(at) != Some(&0));
         let value = |(at, bytes)| if is_null(at) { Value::Null } else { self.kind.read(bytes) };
         column.cells = values.enumerate().map(value).map(Cell::Plain).collect();
@@ -108,6 +138,28 @@ impl Numbers {
         Ok(column)
     }
 
+    /// One list a row, of an array with the numbers of all: so many for each, or null.
+    pub(super) fn ragged(
+        self,
+        name: String,
+        data_type: &DataType,
+        element: Element,
+        lengths: &[Option<usize>],
+    ) -> Result<Column> {
+        let mut column = Column::new(name, element);
+        let buffer = self.converted(&column.name, data_type, element)?;
+        let mut start = 0;
+        let cells = lengths.iter().map(|length| {
+            let Some(length) = length else { return Cell::Plain(Value::Null) };
+            let range = start..start + length * element.width_bytes();
+            start = range.end;
+            Cell::Numbers(0, range)
+        });
+        column.cells = cells.collect();
+        column.buffers.push(buffer);
+        Ok(column)
+    }
+
     /// The whole array as the value of one row.
     pub(super) fn push_to(self, column: &mut Column, data_type: &DataType) -> Result<()> {
         check_shape(&column.name, data_type, &self.shape)?;
@@ -124,12 +176,17 @@ impl Numbers {
             )));
         }
         if self.kind == Kind::Number(element) {
-            return Ok(Buffer::Python(self.bytes));
+            return Ok(self.copy);
         }
         let refused = |value: &Value<'_>| {
-            input(format!("column {name:?} holds {data_type}, and {value:?} of the array does not fit"))
+            let number = match value {
+                Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
+                other => format!("{other:?}"),
+            };
+            input(format!("column {name:?} holds {data_type}, and {number} of the array does not fit"))
         };
-        let own = converted(&self.bytes, self.kind, element).map_err(|value| refused(&value))?;
+        let own = converted(self.copy.bytes(), self.kind, element).map_err(|value| refused(&value))?;
         Ok(Buffer::Own(own))
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Column {
 enum Buffer {
     Python(PyBackedBytes),
     Own(Vec<u8>),
+    /// The first so many bytes of what is aligned for any number.
+    Words(Vec<u64>, usize),
 }
 
 /// One value, as the store takes it.
@@ -61,6 +63,7 @@ impl Buffer {
         match self {
             Buffer::Python(bytes) => bytes,
             Buffer::Own(bytes) => bytes,
+            Buffer::Words(words, length) => &bytemuck::cast_slice(words)[..*length],
         }
     }
 }
@@ -121,6 +124,12 @@ pub(crate) fn single(schema: &Schema, name: &str, value: &Bound<'_, PyAny>) -> R
 }
 
 fn column(name: String, data_type: &DataType, values: &Bound<'_, PyAny>, rows: usize) -> Result<Column> {
+    if let DataType::List(element) = data_type
+        && let Some((numbers, lengths)) = ragged(values)?
+    {
+        check_rows(&name, lengths.len(), rows)?;
+        return numbers.ragged(name, data_type, *element, &lengths);
+    }
     let plain = arranged(&name, values)?;
     let numbers = match data_type {
         DataType::Utf8 | DataType::Binary => None,
@@ -130,9 +139,7 @@ fn column(name: String, data_type: &DataType, values: &Bound<'_, PyAny>, rows: u
         Some(numbers) => numbers.rows(),
         None => plain.len()?,
     };
-    if count != rows {
-        return Err(input(format!("column {name:?} has {count} values for {rows} rows")));
-    }
+    check_rows(&name, count, rows)?;
     match (data_type, numbers) {
         (DataType::Bool | DataType::Number(_), Some(numbers)) => numbers.scalars(name),
         (DataType::List(element) | DataType::Tensor(element, _), Some(numbers)) => {
@@ -153,6 +160,30 @@ fn column(name: String, data_type: &DataType, values: &Bound<'_, PyAny>, rows: u
     }
 }
 
+fn check_rows(name: &str, count: usize, rows: usize) -> Result<()> {
+    if count == rows {
+        return Ok(());
+    }
+    Err(input(format!("column {name:?} has {count} values for {rows} rows")))
+}
+
+/// Whether values are as [`arranged`] gives them.
+fn is_plain(values: &Bound<'_, PyAny>) -> bool {
+    values.is_instance_of::<PyList>() || values.is_instance_of::<PyTuple>() || buffer::is_one(values)
+}
+
+/// The lists of an Arrow array, one for each row: all their numbers, and how many each has.
+fn ragged(values: &Bound<'_, PyAny>) -> Result<Option<(Numbers, Vec<Option<usize>>)>> {
+    if is_plain(values) {
+        return Ok(None);
+    }
+    let parts = values.py().import("forebay._arrays")?.getattr("ragged")?.call1((values,))?;
+    let Some((numbers, lengths)) = parts.extract::<Option<(Bound<'_, PyAny>, Vec<Option<usize>>)>>()? else {
+        return Ok(None);
+    };
+    Ok(Numbers::of(&numbers)?.map(|numbers| (numbers, lengths)))
+}
+
 /// The values as a list, a tuple or something with the buffer protocol.
 fn arranged<'py>(name: &str, values: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let is_one = values.is_instance_of::<PyString>() || values.is_instance_of::<pyo3::types::PyBytes>();
@@ -160,7 +191,7 @@ fn arranged<'py>(name: &str, values: &Bound<'py, PyAny>) -> Result<Bound<'py, Py
         let kind = values.get_type().name()?;
         return Err(input(format!("column {name:?} is one {kind}; give a list with one value a row")));
     }
-    if values.is_instance_of::<PyList>() || values.is_instance_of::<PyTuple>() || buffer::is_one(values) {
+    if is_plain(values) {
         return Ok(values.clone());
     }
     let arrange = values.py().import("forebay._arrays")?.getattr("arranged")?;
