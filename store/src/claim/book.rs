@@ -88,6 +88,11 @@ pub(crate) struct ClaimState {
 }
 
 impl ClaimState {
+    /// Whether several ranks have a part in it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.gang.as_ref().is_some_and(|gang| gang.world > 1)
+    }
+
     /// Whether some ranks of its gang have its gradient, and others not yet.
     pub(crate) fn is_partly_done(&self) -> bool {
         self.progress == ClaimProgress::Leased && !self.ranks_done.is_empty()

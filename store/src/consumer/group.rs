@@ -173,7 +173,8 @@ impl Group {
             GroupRule::Exclude => out > 0,
             // A declared least above the group's own size asks for all of it.
             GroupRule::Shrink { least } => {
-                out > 0 && u32::from(self.size) - out < least.min(self.size.into())
+                let left = u32::from(self.size).checked_sub(out); // more may be out than it has places for
+                out > 0 && left.is_some_and(|left| left < least.min(self.size.into()))
             }
         };
         let waits = grouping.rule == GroupRule::NextAttempt && self.out > self.gone() && !self.is_closed();

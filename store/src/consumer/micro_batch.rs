@@ -1,6 +1,6 @@
 //! How much a claim takes.
 
-use super::signal::EARLY;
+use super::signal::Need;
 use crate::error::{Cause, Result};
 
 /// How much a claim takes.
@@ -137,12 +137,13 @@ impl MicroBatch {
         Err(Cause::Argument { what: "micro-batch", reason }.into())
     }
 
-    /// How many rows there must be for a claim to be worth trying, in words of the [`Signal`](super::signal::Signal).
-    pub(crate) fn need(&self) -> usize {
-        if self.early > 0 {
-            return EARLY;
+    /// What there must be for a claim to be worth trying, in words of the [`Signal`](super::signal::Signal).
+    pub(crate) fn need(&self) -> Need {
+        match self.budget {
+            _ if self.early > 0 => Need::Early,
+            Some(_) => Need::Budget,
+            None => Need::Rows(if self.exact { self.rows } else { 1 }),
         }
-        if self.exact && self.budget.is_none() { self.rows } else { 1 }
     }
 
     /// The same rule, with a limit on the elements in the lists of `column` as well.

@@ -93,7 +93,7 @@ impl ConsumerState {
         let untrained = if self.kind == ConsumerKind::Trainer { first } else { &[] };
         untrained.iter().for_each(|&row| table.set_word(consumed.slot, row, Progress::Waiting, 0));
 
-        self.say_again(consumed, version);
+        self.say_again(consumed, back);
         let rows = rows_since(table, version);
         if back.exact && self.grouping.is_some() {
             self.count_exactly(&mut Words { table, slot: consumed.slot }, consumed, (&rows, back), fallout);
@@ -160,16 +160,18 @@ impl ConsumerState {
         rows.collect()
     }
 
-    /// The groups of which something was said, with the sizes that they had.
-    fn say_again(&mut self, consumed: ConsumedTable, version: u64) {
-        let said = self.said.range((consumed.table, version)..=(consumed.table, u64::MAX));
-        let sizes: Vec<(u64, GroupName, u16)> =
-            said.flat_map(|((_, at), said)| said.iter().map(|said| (*at, said.name, said.size))).collect();
-        for (version, name, size) in sizes {
-            if let Some(id) = self.find_or_create(consumed, version, name)
-                && let Some(partition) = self.partition(consumed, version)
-            {
-                partition.groups.get_mut(id).size = size;
+    /// The groups of which something was said, with the sizes that they had, and with the trajectories that were closed: those are
+    /// members whether or not they have rows.
+    fn say_again(&mut self, consumed: ConsumedTable, back: &Back<'_>) {
+        let said = self.said.range((consumed.table, back.version)..=(consumed.table, u64::MAX));
+        let all: Vec<(u64, Said)> =
+            said.flat_map(|((_, at), said)| said.iter().map(|said| (*at, said.clone()))).collect();
+        for (version, said) in all {
+            let Some(id) = self.find_or_create(consumed, version, said.name) else { continue };
+            let Some(partition) = self.partition(consumed, version) else { continue };
+            partition.groups.get_mut(id).size = said.size;
+            if back.exact {
+                said.trajectories.iter().for_each(|number| partition.groups.add_trajectory(id, *number));
             }
         }
     }

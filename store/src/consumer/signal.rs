@@ -7,7 +7,9 @@
 //! # No wake-up is lost
 //! A claimer stands in line first and looks at the number afterwards; who changes the state sets the number first and
 //! looks for a line afterwards, both in the one order of sequentially consistent operations. So either the claimer sees
-//! the rows, or it is seen. A claimer that leaves the line without having claimed hands its wake-up on: a listener that
+//! the rows, or it is seen. Who needs a number of rows claims when there are as many, so as many are woken as that goes into what is
+//! ready. Of others (see [`Need`]) nobody but they themselves can say whether they find something: all of them are woken, for one
+//! who looks in vain stays in line, and would have used up what another waits for. A claimer that leaves the line without having claimed hands its wake-up on: a listener that
 //! is dropped does so by itself, one that was woken and goes empty-handed calls [`Signal::announce`] again. One that
 //! leaves with a claim uses its wake-up up, and announces what is left.
 
@@ -37,8 +39,39 @@ impl Readiness {
     pub(crate) const LOOK: usize = usize::MAX;
 }
 
-/// What those need who do not wait until groups are complete: no number of rows that is asked for.
-pub(crate) const EARLY: usize = 0;
+/// What a claimer needs for a look to be worth it. Those who need the same stand in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// So many rows.
+    Rows(usize),
+    /// Rows whose lengths fit a budget: any may.
+    Budget,
+    /// Rows of groups that need not be complete, of as many groups as he has begun, or may begin.
+    Early,
+}
+
+impl Need {
+    /// How many are to be woken of those who need it.
+    fn to_wake(self, rows: usize, early: usize) -> usize {
+        match self {
+            Need::Rows(need) => rows / need.max(1),
+            Need::Budget => {
+                if rows > 0 {
+                    usize::MAX
+                } else {
+                    0
+                }
+            }
+            Need::Early => {
+                if early > 0 {
+                    usize::MAX
+                } else {
+                    0
+                }
+            }
+        }
+    }
+}
 
 /// What claimers of one consumer look at and wait on.
 #[derive(Debug)]
@@ -48,8 +81,8 @@ pub(crate) struct Signal {
     step: AtomicU64,
     /// How many stand in line.
     waiting: AtomicUsize,
-    /// Those in line, by how many rows they need.
-    lines: Mutex<BTreeMap<usize, Line>>,
+    /// Those in line, by what they need.
+    lines: Mutex<BTreeMap<Need, Line>>,
     /// Those who wait for any change.
     anything: Event,
     /// Those who wait to insert.
@@ -84,11 +117,12 @@ impl Signal {
         self.rows.store(readiness.rows, Ordering::SeqCst);
     }
 
-    /// Whether it is worth looking for `need` rows, in a step or outside of one (0); for [`EARLY`], for any row at all.
-    pub(crate) fn is_worth_a_look(&self, need: usize, step: u64) -> bool {
+    /// Whether it is worth looking, in a step or outside of one (0).
+    pub(crate) fn is_worth_a_look(&self, need: Need, step: u64) -> bool {
         let is_there = match need {
-            EARLY => self.early.load(Ordering::SeqCst) > 0,
-            need => self.rows.load(Ordering::SeqCst) >= need,
+            Need::Early => self.early.load(Ordering::SeqCst) > 0,
+            Need::Budget => self.rows.load(Ordering::SeqCst) > 0,
+            Need::Rows(need) => self.rows.load(Ordering::SeqCst) >= need,
         };
         is_there || (step != 0 && self.step.load(Ordering::SeqCst) != step)
     }
@@ -98,29 +132,23 @@ impl Signal {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let rows = self.rows.load(Ordering::SeqCst);
-        let mut told = EARLY;
-        while let Some((need, event)) = self.next_line(told).filter(|(need, _)| *need <= rows) {
-            event.notify(rows / need);
+        let (rows, early) = (self.rows.load(Ordering::SeqCst), self.early.load(Ordering::SeqCst));
+        let mut told = Need::Rows(0);
+        while let Some((need, event)) = self.next_line(told, rows) {
+            event.notify(need.to_wake(rows, early));
             told = need;
         }
-        let early = self.early.load(Ordering::SeqCst);
-        if early > 0
-            && let Some(event) = self.line(EARLY)
-        {
-            event.notify(early);
-        }
     }
 
-    /// The line of those who need the fewest rows that are more than `need`. Nobody is woken with the lock held: he needs it.
-    fn next_line(&self, need: usize) -> Option<(usize, Arc<Event>)> {
+    /// The line behind that of `told` of those whom so many rows may suffice. Nobody is woken with the lock held: he needs it.
+    fn next_line(&self, told: Need, rows: usize) -> Option<(Need, Arc<Event>)> {
         let lines = self.lines.lock();
-        let next = lines.range((Bound::Excluded(need), Bound::Unbounded)).next();
+        let counted =
+            (told <= Need::Rows(rows)).then_some((Bound::Excluded(told), Bound::Included(Need::Rows(rows))));
+        let counted = counted.and_then(|range| lines.range(range).next());
+        let others = (Bound::Excluded(told.max(Need::Rows(usize::MAX))), Bound::Unbounded);
+        let next = counted.or_else(|| lines.range(others).next());
         next.map(|(need, line)| (*need, line.event.clone()))
-    }
-
-    fn line(&self, need: usize) -> Option<Arc<Event>> {
-        self.lines.lock().get(&need).map(|line| line.event.clone())
     }
 
     /// Something changed that may matter to those who wait for any change.
@@ -146,8 +174,8 @@ impl Signal {
         self.anything.listen()
     }
 
-    /// Stands in line for `need` rows, or, for [`EARLY`], for any. Look again before waiting.
-    pub(crate) fn stand_in_line(self: &Arc<Self>, need: usize) -> InLine {
+    /// Stands in line for what is needed. Look again before waiting.
+    pub(crate) fn stand_in_line(self: &Arc<Self>, need: Need) -> InLine {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut lines = self.lines.lock();
         let line = lines.entry(need).or_default();
@@ -169,7 +197,7 @@ impl Signal {
 #[derive(Debug)]
 pub(crate) struct InLine {
     signal: Arc<Signal>,
-    need: usize,
+    need: Need,
     event: Arc<Event>,
     listener: Option<EventListener>,
     ask: Option<Ask>,
@@ -236,7 +264,7 @@ mod tests {
         ];
         for (rows, expected) in cases {
             let signal = Arc::new(Signal::default());
-            let mut places = [4, 4, 4].map(|need| signal.stand_in_line(need));
+            let mut places = [4, 4, 4].map(|need| signal.stand_in_line(Need::Rows(need)));
             (1..=rows.min(9)).for_each(|rows| ready(&signal, rows));
             ready(&signal, rows);
             assert_eq!(places.each_mut().map(is_woken), expected, "{rows} rows");
@@ -246,7 +274,7 @@ mod tests {
     #[test]
     fn a_wake_up_goes_to_who_needs_no_more_than_there_is() {
         let signal = Arc::new(Signal::default());
-        let mut places = [8, 2].map(|need| signal.stand_in_line(need));
+        let mut places = [8, 2].map(|need| signal.stand_in_line(Need::Rows(need)));
         ready(&signal, 3);
         assert_eq!(places.each_mut().map(is_woken), [false, true]);
     }
@@ -254,17 +282,33 @@ mod tests {
     #[test]
     fn who_takes_parts_of_groups_is_woken_for_what_others_have_no_use_of() {
         let signal = Arc::new(Signal::default());
-        let mut places = [EARLY, 1].map(|need| signal.stand_in_line(need));
+        let mut places = [Need::Early, Need::Rows(1)].map(|need| signal.stand_in_line(need));
         signal.publish(Readiness { rows: 0, early: 1, step: 0 });
         signal.announce();
-        assert_eq!((signal.is_worth_a_look(EARLY, 0), signal.is_worth_a_look(1, 0)), (true, false));
+        assert_eq!(
+            (signal.is_worth_a_look(Need::Early, 0), signal.is_worth_a_look(Need::Rows(1), 0)),
+            (true, false)
+        );
         assert_eq!(places.each_mut().map(is_woken), [true, false]);
+    }
+
+    #[test]
+    fn of_those_who_may_look_in_vain_all_are_woken() {
+        for need in [Need::Budget, Need::Early] {
+            let signal = Arc::new(Signal::default());
+            let mut places =
+                [need, need, Need::Rows(1), Need::Rows(1)].map(|need| signal.stand_in_line(need));
+            ready(&signal, 1);
+            assert_eq!(places.each_mut().map(is_woken), [true, true, true, false], "{need:?}");
+            ready(&signal, 0);
+            assert_eq!(places.each_mut().map(is_woken), [false; 4], "{need:?}");
+        }
     }
 
     #[test]
     fn who_leaves_the_line_hands_his_wake_up_on() {
         let signal = Arc::new(Signal::default());
-        let (first, mut second) = (signal.stand_in_line(1), signal.stand_in_line(1));
+        let (first, mut second) = (signal.stand_in_line(Need::Rows(1)), signal.stand_in_line(Need::Rows(1)));
         ready(&signal, 1);
         drop(first);
         assert!(is_woken(&mut second));
@@ -281,7 +325,7 @@ mod tests {
         let take = || {
             let mut place: Option<InLine> = None;
             loop {
-                if signal.is_worth_a_look(1, 0) {
+                if signal.is_worth_a_look(Need::Rows(1), 0) {
                     let mut work = work.lock();
                     if let Some(left) = work.checked_sub(1) {
                         *work = left;
@@ -292,7 +336,7 @@ mod tests {
                     }
                 }
                 match &mut place {
-                    None => place = Some(signal.stand_in_line(1)),
+                    None => place = Some(signal.stand_in_line(Need::Rows(1))),
                     Some(place) => {
                         let listener = place.listener().take();
                         listener.unwrap().wait();

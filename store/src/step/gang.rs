@@ -147,10 +147,7 @@ impl GangMember {
 
     /// One look for the first micro-batch that this rank has not had.
     pub(crate) fn attempt_next(&self, ask: Ask) -> Result<Attempt> {
-        let outcome = self.attempt(Wanted::From(self.next.load(Ordering::Relaxed)), ask.rule);
-        if let Ok(Attempt::Claimed(claim)) = &outcome {
-            self.next.store(claim.sequence_in_step() + 1, Ordering::Relaxed);
-        }
+        let outcome = self.attempt(None, ask.rule);
         self.consumer.tell(ask, &outcome);
         outcome
     }
@@ -163,13 +160,14 @@ impl GangMember {
     pub fn fetch(&self, sequence: u32, rule: MicroBatch, wait: Wait) -> Result<Option<Claim>> {
         let ask = Ask { rule, step: Some(self.step) };
         self.consumer.claim_when_ready(ask, wait, || {
-            let outcome = self.attempt(Wanted::Exactly(sequence), rule);
+            let outcome = self.attempt(Some(sequence), rule);
             self.consumer.tell(ask, &outcome);
             outcome
         })
     }
 
-    fn attempt(&self, wanted: Wanted, rule: MicroBatch) -> Result<Attempt> {
+    /// One look for the micro-batch with a sequence number, or for the next one.
+    fn attempt(&self, exactly: Option<u32>, rule: MicroBatch) -> Result<Attempt> {
         rule.check()?;
         let shared = &self.consumer.store().0;
         let now = shared.options.clock.now();
@@ -179,7 +177,16 @@ impl GangMember {
             let (consumer, step) = (self.consumer.index(), self.step.number);
             state.check_begun(self.step)?;
             state.check_gang_epoch(step, consumer, &self.gang.name, self.epoch)?;
+            // Which one is next is read and moved on with the state locked: several threads of a rank may ask.
+            let wanted =
+                exactly.map_or_else(|| Wanted::From(self.next.load(Ordering::Relaxed)), Wanted::Exactly);
+            let moves_on = |sequence: u32| {
+                if exactly.is_none() {
+                    self.next.store(sequence + 1, Ordering::Relaxed);
+                }
+            };
             if let Some(record) = state.find_gang_claim(step, consumer, &self.gang, wanted)? {
+                moves_on(record.sequence_in_step);
                 return Ok((None, Attempt::Claimed(self.claim(state, &record))));
             }
             state.check_rule(consumer, &rule)?;
@@ -199,6 +206,7 @@ impl GangMember {
                 step,
                 sequence_in_step,
             };
+            moves_on(sequence_in_step);
             let claim = self.claim(state, &record);
             Ok((Some(Event::Claimed(record)), Attempt::Claimed(claim)))
         })

@@ -60,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// `state` when the cache that the gradient was meant for has been dropped since, or its claim has gone to another
-    /// holder; `input` when there is no such micro-batch.
+    /// holder; `input` when there is no such micro-batch, or when ranks of a gang share it: each says so of its own claim.
     pub fn accumulate(&self, gradient: &GradientId) -> Result<bool> {
         self.0.submit_if(|state| {
             let claim = state.decide_accumulate(gradient)?;
@@ -150,6 +150,12 @@ impl State {
             return Err(Cause::StepClosed { step: gradient.step }.into());
         }
         self.check_claim(batch.claim, &["leased"])?;
+        if self.claims.get(batch.claim).is_some_and(|claim| claim.is_shared()) {
+            let reason = format!(
+                "{gradient} is one of several ranks; each says of its own claim that it is accumulated"
+            );
+            return Err(Cause::Argument { what: "gradient", reason }.into());
+        }
         Ok(Some(batch.claim))
     }
 

@@ -204,3 +204,48 @@ fn a_cache_that_lost_nothing_keeps_its_gradients_when_another_is_lost() {
     assert!(!store.accumulate(&name).unwrap(), "this one is there as before");
     check_counts(&store);
 }
+
+#[test]
+fn a_micro_batch_of_several_ranks_is_accumulated_by_none_for_the_others() {
+    let (store, table, train) = trained(&World::new(), None);
+    rows(&table, 8);
+    let step = store.begin_step(StepPlan::new().rows(&train, 8)).unwrap();
+    let gang = ranks(&step, &train, 2, Split::Balanced);
+    let [first, second] = [0, 1].map(|rank: usize| next(&gang[rank]).unwrap());
+    let name = first.gradient_id().unwrap();
+    let refused = |error: Error| matches!(error.cause(), Cause::Argument { what: "gradient", .. });
+    assert!(refused(store.accumulate(&name).unwrap_err()));
+    first.accumulated().unwrap();
+    assert!(refused(store.accumulate(&name).unwrap_err()), "one of two has it");
+    second.accumulated().unwrap();
+    assert!(!store.accumulate(&name).unwrap(), "all have said so");
+    let alone = step.join(&train, Gang::new("one", 0, 1)).unwrap();
+    let claim = next(&alone).unwrap();
+    assert!(store.accumulate(&claim.gradient_id().unwrap()).unwrap(), "there are no others");
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 8);
+    check_counts(&store);
+}
+
+#[test]
+fn threads_of_one_rank_are_given_each_micro_batch_once() {
+    const ROWS: usize = 256;
+    let (store, table, train) = trained(&World::new(), None);
+    rows(&table, ROWS);
+    let step = store.begin_step(StepPlan::new().rows(&train, ROWS as u64)).unwrap();
+    let rank = step.join(&train, Gang::new("dp", 0, 1)).unwrap();
+    let given = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(claim) = rank.next(MicroBatch::of(1), Wait::Forever).unwrap() {
+                    given.lock().unwrap().push(claim.sequence_in_step());
+                    claim.accumulated().unwrap();
+                }
+            });
+        }
+    });
+    let mut given = given.into_inner().unwrap();
+    given.sort_unstable();
+    assert_eq!(given, (0..ROWS as u32).collect::<Vec<_>>());
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, ROWS as u64);
+}

@@ -268,6 +268,34 @@ fn a_trajectory_that_was_deleted_is_out() {
 }
 
 #[test]
+fn a_trajectory_that_was_closed_without_rows_is_a_member_after_a_rewind_too() {
+    let two: Act = |store, table, train| {
+        all_finished(table, &["q_0_0"]);
+        (0..2).for_each(|number| train.close_trajectory(table, 0, "q", number).unwrap());
+        trained_on(store, train, "q");
+    };
+    let closed: Act = |store, table, train| {
+        all_finished(table, &["q_0_0", "p_0_0"]);
+        (0..2).for_each(|number| train.close_trajectory(table, 0, "q", number).unwrap());
+        train.close_group(table, 0, "q").unwrap();
+        (0..2).for_each(|number| train.close_trajectory(table, 0, "p", number).unwrap());
+        trained_on(store, train, "p");
+    };
+    let of = |rule| of_trajectories(2, TrajectoryEnd::Closed).when_a_member_fails(rule);
+    for rule in [GroupRule::NextAttempt, GroupRule::Exclude, GroupRule::Shrink { least: 2 }] {
+        let case = |what, act| Case {
+            what,
+            consumer: of(rule),
+            act,
+            handed_out: &["q_0_0"],
+            complete: true,
+            reasons: &[],
+        };
+        check_all(&[case("its group was trained on", two), case("its group was closed", closed)]);
+    }
+}
+
+#[test]
 fn a_row_that_came_late_has_a_place_after_a_rewind_where_there_is_one() {
     let both: Act = |store, table, train| {
         all_finished(table, &["q_0_0", "q_0_1"]);

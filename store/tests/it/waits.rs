@@ -103,6 +103,26 @@ fn a_future_that_is_dropped_loses_no_row_and_steals_no_wake_up() {
     assert_eq!(ids(&second.poll().unwrap().unwrap().unwrap()), ["q_0_0"]);
 }
 
+// Whether a row fits a budget only he can say whose it is.
+#[test]
+fn a_row_that_is_too_long_for_one_wakes_another_whom_it_suffices() {
+    let (_, table, consumer) = task(&World::new());
+    let cases: [(MicroBatch, MicroBatch); 2] = [
+        (MicroBatch::tokens("response", 1_000), MicroBatch::up_to(8)),
+        (MicroBatch::tokens("response", 1_000), MicroBatch::tokens("response", 50)),
+    ];
+    for (number, (first, second)) in cases.into_iter().enumerate() {
+        let mut in_vain = Polled::new(consumer.claim_async(first, "a").unwrap());
+        let mut other = Polled::new(consumer.claim_async(second, "b").unwrap());
+        assert!(in_vain.poll().is_none() && other.poll().is_none());
+        let cells = [("response", vec![1_i32; 50].into()), ("reward", 1.0.into())];
+        table.insert(0, &format!("q_{number}_0"), cells).unwrap();
+        assert!(in_vain.poll().is_none(), "the next one may still fit");
+        assert_eq!(other.rung(), 1, "{second:?}");
+        other.poll().unwrap().unwrap().unwrap().finish(|_| Ok(())).unwrap();
+    }
+}
+
 #[test]
 fn a_future_that_is_never_polled_takes_nothing() {
     let (_, table, consumer) = task(&World::new());
