@@ -64,7 +64,11 @@ impl<'a> PagesWriter<'a> {
     pub(super) fn write(&mut self, image: &[&[u8]]) -> Result<StoredAt> {
         let mut parts = [0; PARTS_MAX];
         for (length, part) in parts.iter_mut().zip(image) {
-            *length = part.len() as u32;
+            *length = u32::try_from(part.len()).map_err(|_| Cause::TooMany {
+                what: "bytes of one image of a checkpoint",
+                limit: u32::MAX as usize,
+                found: part.len(),
+            })?;
         }
         if image_bytes(parts) == 0 {
             return Ok(StoredAt::default());

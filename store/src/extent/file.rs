@@ -17,6 +17,7 @@ use super::liveness::Place;
 use crate::copy::StoreFence;
 use crate::directory::Directory;
 use crate::disk::{Disk, DiskFile, LARGE_PAGE_BYTES, Mapping};
+use crate::error::Cause;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync_gate::SyncGate;
@@ -250,7 +251,11 @@ impl ExtentFile {
         let Some(passing) = self.gate.try_enter() else { return };
         match file.begin_sync(start, end - start) {
             Ok(()) => passing.done(),
-            Err(error) => tracing::warn!(extent = self.number, %error, "values did not get to the disk"),
+            Err(error) => {
+                tracing::warn!(extent = self.number, %error, "values did not get to the disk");
+                // Nor does a sync of the next process prove anything, which knows of this one by that alone.
+                self.directory.doubt(&Cause::io("sync", self.path.clone(), error).into());
+            }
         }
     }
 

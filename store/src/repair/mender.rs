@@ -70,9 +70,8 @@ impl<'a> Mender<'a> {
         }
     }
 
-    /// A place that holds no record that can be read.
+    /// A place that holds no record that can be read. Whether one is missing the number of the next one tells.
     pub(super) fn unreadable(&mut self, place: &Place, reason: &str) {
-        self.broken = true;
         self.report.records_unreadable += 1;
         self.report.lose(format!("{} at offset {}: {reason}", place.path.display(), place.offset));
     }

@@ -150,7 +150,7 @@ impl State {
             return Err(Cause::StepClosed { step: gradient.step }.into());
         }
         self.check_claim(batch.claim, &["leased"])?;
-        if self.claims.get(batch.claim).is_some_and(|claim| claim.is_shared()) {
+        if self.claims.get(batch.claim).is_some_and(ClaimState::is_shared) {
             let reason = format!(
                 "{gradient} is one of several ranks; each says of its own claim that it is accumulated"
             );

@@ -98,6 +98,22 @@ fn a_damaged_extent_header_costs_nothing() {
 }
 
 #[test]
+fn a_damaged_header_of_the_log_costs_no_record() {
+    for at in [0, 20, 60] {
+        let mut image = victim();
+        image.get_mut(&log()).unwrap()[at] ^= 1;
+        let (report, world) = mend(&image);
+        assert_eq!(
+            (report.records_missing, report.records_given_up, report.rows_lost),
+            (0, 0, 0),
+            "{at}: {:?}",
+            report.losses
+        );
+        assert_eq!(scan(&open_copy(&world)), scan(&World::on(disk_of(&victim())).open()), "{at}");
+    }
+}
+
+#[test]
 fn a_lost_row_leaves_its_number_and_the_rows_behind_it_stay() {
     let mut image = victim();
     let place = find(&image, &log(), b"gone");

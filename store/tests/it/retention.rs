@@ -154,7 +154,8 @@ fn faults(world: &World) -> Vec<VerifyFault> {
 // FX-95: with the whole chunks that they lie in, and alone.
 #[test]
 fn rows_that_are_deleted_between_accumulated_and_commit_are_counted_once() {
-    let cases: [(&str, fn(&[Row]) -> Delete); 3] = [
+    type Rule = fn(&[Row]) -> Delete;
+    let cases: [(&str, Rule); 3] = [
         ("their version", |_| Delete::version(0)),
         ("all by name", |rows| Delete::rows(rows.iter().copied())),
         ("a few by name", |rows| Delete::rows(rows.iter().copied().step_by(100))),
