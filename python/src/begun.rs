@@ -77,9 +77,10 @@ fn samples(given: &Bound<'_, PyAny>) -> Result<Vec<String>> {
     if given.is_instance_of::<PyString>() {
         return Err(input("sample_ids is one text; give a list with one id a row"));
     }
-    let listed: PyResult<Vec<String>> =
-        given.try_iter().and_then(|ids| ids.map(|id| id?.extract()).collect());
-    listed.map_err(|_| options::wrong("sample_ids", "a list of sample ids, one a row", given))
+    let wrong = || options::wrong("sample_ids", "a list of sample ids, one a row", given);
+    let ids = given.try_iter().map_err(|_| wrong())?;
+    // What an iterator raises is its caller's, and so is a Ctrl-C that comes meanwhile.
+    ids.map(|id| id?.extract().map_err(|_| wrong())).collect()
 }
 
 fn check_count(what: &str, given: Option<usize>, rows: usize) -> Result<()> {

@@ -315,6 +315,26 @@ def test_writers_that_wait_leave_room_for_who_ends_their_wait(store, solver):
     assert asyncio.run(main()) == sorted(f"q{n}_0_0" for n in range(count))
 
 
+def test_a_write_whose_task_is_cancelled_before_a_thread_has_come_to_it_is_made(store, solver):
+    from forebay import _async
+
+    slow = store.create_consumer("slow", tables=["solver"], kind="task", rate_limiter=(1.0, 1, 1.0))
+    count = 2 * _async.WRITERS
+
+    async def main():
+        inserts = [
+            asyncio.ensure_future(solver.insert_async(policy_version=0, sample_ids=[f"q{n}_0_0"], timeout=60))
+            for n in range(count)
+        ]
+        await asyncio.wait(inserts, return_when=asyncio.FIRST_COMPLETED)
+        inserts[-1].cancel()
+        claims = [await slow.claim_async(size=1, timeout=60) for _ in range(count)]
+        assert [insert.cancelled() for insert in inserts] == [False] * (count - 1) + [True]
+        return sorted(claim.sample_ids[0] for claim in claims)
+
+    assert asyncio.run(main()) == sorted(f"q{n}_0_0" for n in range(count))
+
+
 def test_a_forked_child_awaits_calls_on_threads_of_its_own(server, tmp_path):
     with forebay.connect(server.address) as store:
         solver = store.create_table("solver", {"reward": "float32"})

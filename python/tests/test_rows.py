@@ -46,6 +46,8 @@ def test_a_row_is_staged_and_read_when_it_is_ready(solver, read):
         np.array([[1, 3], [2, 4]], np.int32).T,  # not contiguous
         np.array([[1, 2], [3, 4]], ">i4"),  # of another order of bytes
         np.array([[1, 2], [3, 4]], np.uint8),
+        np.frombuffer(b"???" + np.array([1, 2, 3, 4], np.int32).tobytes(), np.int32, offset=3).reshape(2, 2),  # not aligned
+        np.array([(b"?", [1, 2]), (b"?", [3, 4])], [("a", "S1"), ("b", "<i4", 2)])["b"],  # nor these, within others
         [np.array([1, 2]), array.array("h", [3, 4])],
         [memoryview(array.array("i", [1, 2])), np.array([3, 4], object)],
         pa.array([[1, 2], [3, 4]], pa.list_(pa.int32())),
@@ -384,6 +386,20 @@ def test_lists_of_a_slice_are_those_of_its_rows_and_none_has_a_null_in_it(store)
     more = table.insert(policy_version=0, sample_ids=["r_0_0"])
     with pytest.raises(forebay.InputError, match="null"):
         table.write(more, tokens=array.slice(0, 1))
+
+
+def test_what_an_iterator_raises_is_raised(solver):
+    def broken(error):
+        yield "q_0_0"
+        raise error
+
+    for error in [KeyError("lost"), KeyboardInterrupt()]:
+        with pytest.raises(type(error)):
+            solver.insert(policy_version=0, sample_ids=broken(error))
+    for wrong in [iter(["q_0_0", 7]), 7]:
+        with pytest.raises(forebay.InputError, match="sample_ids"):
+            solver.insert(policy_version=0, sample_ids=wrong)
+    assert solver.counts()["written"] == 0
 
 
 def test_an_array_of_lists_that_does_not_fit_is_named(store):

@@ -98,6 +98,23 @@ pub fn from_slab(slab: u32, kind: PlacedKind, spot: Spot) -> proto::Value {
     proto::Value { value: Some(proto::value::Value::InSlab(placed)) }
 }
 
+/// How many bytes of slabs changes name, which is no more than are copied of them: a short message would else make much of little.
+///
+/// # Errors
+/// `input` where more is named: values overlap.
+pub fn slab_bytes(changes: &proto::Changes) -> Result<u64> {
+    let named = changes.changes.iter().flat_map(super::values_in).map(|value| match &value.value {
+        Some(proto::value::Value::InSlab(placed)) => u64::from(placed.length),
+        _ => 0,
+    });
+    let named: u64 = named.sum();
+    let copied: u64 = parts_of_slabs(changes).values().map(|part| u64::from(part.end - part.start)).sum();
+    if named > copied {
+        return Err(malformed(&format!("{named} bytes are named of slabs, in {copied} that lie there")));
+    }
+    Ok(named)
+}
+
 /// Which part of each slab the changes name: from the first value to the end of the last.
 pub fn parts_of_slabs(changes: &proto::Changes) -> BTreeMap<u32, Range<u32>> {
     let mut parts: BTreeMap<u32, Range<u32>> = BTreeMap::new();

@@ -51,7 +51,7 @@ pub use history::{
     FOUND_ROWS_MAX, SHOWN_ROWS_MAX, from_found, from_identity, from_row_shown, from_trained, to_found,
     to_row_shown, to_trained,
 };
-pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs};
+pub use lent::{Lent, NOT_LENT, framed_bytes, from_slab, not_lent, parts_of_slabs, slab_bytes};
 pub(crate) use list_views::as_views;
 pub use objects::{
     from_commit, from_expected, from_layout, from_manifest, from_places, from_relocation, from_shown,

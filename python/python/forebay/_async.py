@@ -129,7 +129,9 @@ async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[s
     """What a call gives that may block. A task that is cancelled meanwhile does not stop the call: it is done whole."""
     name = call.__name__
     pool = _committers if name in COMMITTING else _readers if name in READING else _writers
-    return await asyncio.get_running_loop().run_in_executor(pool, lambda: call(*arguments, **(keywords or {})))
+    made = asyncio.wrap_future(pool.submit(lambda: call(*arguments, **(keywords or {}))))
+    # A question that nobody waits for any more need not be asked. Anything else is done, also where no thread has come to it yet.
+    return await (made if name in READING else asyncio.shield(made))
 
 
 async def next_read(reader: SnapshotReader) -> Any:

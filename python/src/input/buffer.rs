@@ -58,7 +58,9 @@ fn kind_of(buffer: &PyUntypedBuffer) -> Option<Kind> {
 /// The bytes of an array, row-major.
 fn copied(value: &Bound<'_, PyAny>, buffer: &PyUntypedBuffer, kind: Kind) -> PyResult<Buffer> {
     let py = value.py();
+    let is_aligned = buffer.buf_ptr().addr().is_multiple_of(kind.width_bytes());
     match kind {
+        _ if !is_aligned => bytes_of(value),
         Kind::Number(Element::Int8) => words_of::<i8>(py, buffer),
         Kind::Number(Element::Int16) => words_of::<i16>(py, buffer),
         Kind::Number(Element::Int32) => words_of::<i32>(py, buffer),
@@ -70,11 +72,13 @@ fn copied(value: &Bound<'_, PyAny>, buffer: &PyUntypedBuffer, kind: Kind) -> PyR
         Kind::Number(Element::Float32) => words_of::<f32>(py, buffer),
         Kind::Number(Element::Float64) => words_of::<f64>(py, buffer),
         // What the interface to buffers has no type for.
-        Kind::Bool | Kind::Number(Element::Float16 | Element::BFloat16) => {
-            let copy = PyMemoryView::from(value)?.call_method0(intern!(py, "tobytes"))?;
-            Ok(Buffer::Python(copy.cast_into::<PyBytes>()?.into()))
-        }
+        Kind::Bool | Kind::Number(Element::Float16 | Element::BFloat16) => bytes_of(value),
     }
+}
+
+fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Buffer> {
+    let copy = PyMemoryView::from(value)?.call_method0(intern!(value.py(), "tobytes"))?;
+    Ok(Buffer::Python(copy.cast_into::<PyBytes>()?.into()))
 }
 
 fn words_of<T: buffer::Element + Pod>(py: Python<'_>, buffer: &PyUntypedBuffer) -> PyResult<Buffer> {

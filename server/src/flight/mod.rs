@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use tokio::runtime::Runtime;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 
 use crate::connections::Connections;
@@ -39,6 +40,8 @@ use crate::tls::Tls;
 const WORKERS: usize = 2;
 /// The largest message that is taken from a client, in bytes: statements and their values.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// How many calls go on at the same time on one connection; a driver asks one thing after the other.
+const CALLS_PER_CONNECTION_MAX: u32 = 128;
 /// How often a silent client is asked whether it is there; one that is not lets go of its queries.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);
 /// How long streams go on after the word to stop.
@@ -70,7 +73,7 @@ pub(crate) fn start(
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let facts = facts::Facts::new().map_err(io::Error::other)?;
-    let service = service::Service::new(answering, readers, pace, facts);
+    let service = service::Service::new(answering, readers.clone(), pace, facts);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("forebay-flight-worker")
@@ -81,12 +84,14 @@ pub(crate) fn start(
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
-    let server = Server::builder().http2_keepalive_interval(Some(ALIVE_EVERY));
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(ALIVE_EVERY))
+        .max_concurrent_streams(Some(CALLS_PER_CONNECTION_MAX));
     let server = match &tls {
         None => server,
         Some(tls) => server.tls_config(tls.of_tonic()).map_err(io::Error::other)?,
     };
-    let serve = move || serve(runtime, server, listener, &connections, service, &stopper);
+    let serve = move || serve(runtime, server, listener, &connections, (service, readers), &stopper);
     std::thread::Builder::new().name("forebay-flight".to_owned()).spawn(serve)
 }
 
@@ -95,10 +100,12 @@ fn serve(
     mut server: Server,
     listener: tokio::net::TcpListener,
     connections: &Connections,
-    service: service::Service,
+    (service, readers): (service::Service, Readers),
     stopper: &Stopper,
 ) {
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
+    // Nothing that is sent is read before it is known whose it is: a call looks at the token when its whole message has come.
+    let service = InterceptedService::new(service, move |request| service::shown(&readers, request));
     let serving =
         server.add_service(service).serve_with_incoming_shutdown(connections.of(listener), stopper.told());
     let ended = runtime.block_on(async {

@@ -172,6 +172,14 @@ fn of(caller: &Caller, query: &CommandPreparedStatementQuery) -> Handle {
     Handle::new(&query.prepared_statement_handle, caller)
 }
 
+/// Refuses a call that shows no token, as bearer or as a password, before its message is read.
+pub(super) fn shown(readers: &Readers, request: Request<()>) -> Result<Request<()>, Status> {
+    match readers.admit(authorization(request.metadata())) {
+        Ok(_) => Ok(request),
+        Err(error) => Err(status::of_reader(&error)),
+    }
+}
+
 fn authorization(metadata: &MetadataMap) -> &str {
     metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

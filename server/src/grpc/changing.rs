@@ -102,6 +102,7 @@ pub(super) fn changed<T>(
     let message = message.ok_or_else(|| malformed("no changes"))?;
     wire::framed_bytes(message, &frames)?;
     let lent = wire::Lent { frames, ..of.lent(message)? };
+    wire::slab_bytes(message)?;
     let mut changes = wire::to_changes(message, &lent)?;
     if message.wait_ms.is_some_and(|ms| u128::from(ms) > WAIT_MAX.as_millis()) {
         changes.wait(Wait::For(WAIT_MAX));

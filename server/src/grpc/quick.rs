@@ -52,7 +52,7 @@ fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
 
 /// Whether changes are made soon: they are small, with what they name of frames, and wait for nobody and for no disk.
 pub(super) fn is_quick(store: &Store, changes: &Changes, frames: &[Frame]) -> bool {
-    // Of a slab all is copied between the first value that is named and the last.
+    // Of a slab all is copied between the first value that is named and the last, and no more is named (`slab_bytes`).
     let copied = parts_of_slabs(changes).into_values().map(|part| (part.end - part.start) as usize);
     let named = changes.changes.iter().map(|change| bytes_in(change, frames));
     let bytes = named.chain(copied).fold(0, usize::saturating_add);

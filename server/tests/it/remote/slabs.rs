@@ -43,7 +43,11 @@ fn ask_for_slab(world: &World, session: &[u8]) -> Option<(u32, OwnedFd)> {
 
 /// A row whose prompt is said to lie in a slab.
 fn insert_from(slab: u32, spot: Spot) -> WriteRequest {
-    let mut message = insert("q_0_0");
+    insert_from_as("q_0_0", slab, spot)
+}
+
+fn insert_from_as(id: &str, slab: u32, spot: Spot) -> WriteRequest {
+    let mut message = insert(id);
     let change = &mut message.changes.as_mut().unwrap().changes[0];
     let Some(change::Change::Insert(insert)) = &mut change.change else { panic!("{change:?}") };
     insert.cells[0].value = Some(from_slab(slab, PlacedKind::Utf8, spot));
@@ -130,6 +134,12 @@ fn who_lies_about_slabs_or_scribbles_in_them_is_refused_and_hurts_nobody() {
     let no_text = filler.place(&[0xff; 2000]).unwrap().unwrap();
     filler.flush().unwrap();
     assert_eq!(refused(&raw, number, no_text).0, Kind::Input);
+    let mut twice = insert_from(number, good);
+    let changes = &mut twice.changes.as_mut().unwrap().changes;
+    changes.push(insert_from_as("q_0_1", number, good).changes.unwrap().changes.remove(0));
+    let status = raw.try_write(twice).unwrap_err();
+    let failure = failure_of(&status).unwrap();
+    assert_eq!(failure.kind(), Kind::Input, "a spot stands for one value: {failure}");
     raw.try_write(insert_from(number, good)).unwrap();
     // What is scribbled there later changes nothing.
     filler.clear();
