@@ -69,12 +69,8 @@ impl Service {
 
     /// The header by which a client shows that it knows the password.
     fn admit(&self, metadata: &MetadataMap) -> Result<String, Status> {
-        self.readers.admit(authorization(metadata)).map_err(|error| match error.cause() {
-            "Forbidden" => status::of_reader(&error),
-            _ => Status::unauthenticated(
-                "the password is no token that the server knows; any user name will do",
-            ),
-        })
+        let header = authorization(metadata);
+        self.readers.admit(header).map_err(|error| refused(header, &error))
     }
 
     /// The columns of what a command asks for, and the command that asks for the rows.
@@ -174,10 +170,22 @@ fn of(caller: &Caller, query: &CommandPreparedStatementQuery) -> Handle {
 
 /// Refuses a call that shows no token, as bearer or as a password, before its message is read.
 pub(super) fn shown(readers: &Readers, request: Request<()>) -> Result<Request<()>, Status> {
-    match readers.admit(authorization(request.metadata())) {
+    let header = authorization(request.metadata());
+    match readers.admit(header) {
         Ok(_) => Ok(request),
-        Err(error) => Err(status::of_reader(&error)),
+        Err(error) => Err(refused(header, &error)),
     }
+}
+
+/// What who shows that header is told, which is no token of one who may read, or none.
+fn refused(header: &str, error: &forebay_client::Error) -> Status {
+    let is_password = header.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic "));
+    if is_password && error.cause() != "Forbidden" {
+        return Status::unauthenticated(
+            "the password is no token that the server knows; any user name will do",
+        );
+    }
+    status::of_reader(error)
 }
 
 fn authorization(metadata: &MetadataMap) -> &str {
