@@ -294,6 +294,16 @@ def test_writes_and_syncs_may_be_awaited(store, solver):
     assert asyncio.run(main()).to_pylist() == [{"total": 3.0}]
 
 
+async def held_back(solver, count: int) -> list[asyncio.Future]:
+    """So many inserts of a row under way, of which a rate limiter has let the first go on."""
+    inserts = [
+        asyncio.ensure_future(solver.insert_async(policy_version=0, sample_ids=[f"q{n}_0_0"], timeout=60))
+        for n in range(count)
+    ]
+    await asyncio.wait(inserts, return_when=asyncio.FIRST_COMPLETED)
+    return inserts
+
+
 def test_writers_that_wait_leave_room_for_who_ends_their_wait(store, solver):
     """Every thread of writers waits for a rate limiter that only claims let go on."""
     from forebay import _async
@@ -302,11 +312,7 @@ def test_writers_that_wait_leave_room_for_who_ends_their_wait(store, solver):
     count = 3 * _async.WRITERS
 
     async def main():
-        inserts = [
-            asyncio.ensure_future(solver.insert_async(policy_version=0, sample_ids=[f"q{n}_0_0"], timeout=60))
-            for n in range(count)
-        ]
-        await asyncio.wait(inserts, return_when=asyncio.FIRST_COMPLETED)
+        inserts = await held_back(solver, count)
         await store.sync_async()
         claims = [await slow.claim_async(size=1, timeout=60) for _ in range(count)]
         await asyncio.gather(*inserts)
@@ -322,11 +328,7 @@ def test_a_write_whose_task_is_cancelled_before_a_thread_has_come_to_it_is_made(
     count = 2 * _async.WRITERS
 
     async def main():
-        inserts = [
-            asyncio.ensure_future(solver.insert_async(policy_version=0, sample_ids=[f"q{n}_0_0"], timeout=60))
-            for n in range(count)
-        ]
-        await asyncio.wait(inserts, return_when=asyncio.FIRST_COMPLETED)
+        inserts = await held_back(solver, count)
         inserts[-1].cancel()
         claims = [await slow.claim_async(size=1, timeout=60) for _ in range(count)]
         await asyncio.wait(inserts)  # claims that find their rows at once leave the loop no turn

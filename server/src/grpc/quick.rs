@@ -33,7 +33,7 @@ fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
         Some(value::Value::Text(text)) => text.len(),
         Some(value::Value::Binary(bytes)) => bytes.len(),
         Some(value::Value::Numbers(numbers)) => numbers.bytes.len(),
-        Some(value::Value::Placed(placed)) => placed.length as usize,
+        Some(value::Value::Placed(placed) | value::Value::InSlab(placed)) => placed.length as usize,
         Some(value::Value::Framed(of)) => framed(of).map_or(0, <[u8]>::len),
         _ => 8,
     };
@@ -52,10 +52,10 @@ fn bytes_in(change: &Change, frames: &[Frame]) -> usize {
 
 /// Whether changes are made soon: they are small, with what they name of frames, and wait for nobody and for no disk.
 pub(super) fn is_quick(store: &Store, changes: &Changes, frames: &[Frame]) -> bool {
-    // Of a slab all is copied between the first value that is named and the last, and no more is named (`slab_bytes`).
-    let copied = parts_of_slabs(changes).into_values().map(|part| (part.end - part.start) as usize);
     let named = changes.changes.iter().map(|change| bytes_in(change, frames));
-    let bytes = named.chain(copied).fold(0, usize::saturating_add);
+    // Of a slab all is copied between the first value that is named and the last.
+    let copied = parts_of_slabs(changes).into_values().map(|part| (part.end - part.start) as usize);
+    let bytes = named.fold(0, usize::saturating_add).max(copied.fold(0, usize::saturating_add));
     bytes <= QUICK_BYTES_MAX && !waits_for_disk(store, &changes.durability) && !store.holds_writers_back()
 }
 
@@ -75,7 +75,7 @@ pub(super) fn waits_for_disk(store: &Store, level: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use forebay_client::wire::{self, from_changes};
-    use forebay_store::{Consumer, DataType, NewRow, Options, PlacedKind, RateLimiter, Schema};
+    use forebay_store::{Consumer, DataType, NewRow, Options, PlacedKind, RateLimiter, Schema, Spot};
 
     use super::*;
 
@@ -160,6 +160,25 @@ mod tests {
         assert_eq!([most, most + 1].map(|bytes| framed(1, bytes)), [true, false]);
         assert_eq!([most, most + 1].map(|bytes| framed(1024, bytes / 1024)), [false, false]);
         assert_eq!([763, 764].map(|bytes| framed(1024, bytes)), [true, false]);
+    }
+
+    #[test]
+    fn what_lies_in_a_slab_counts_once_for_each_rollout_and_so_does_what_is_copied_with_it() {
+        let (_dir, store) = store(Options::default());
+        let in_slab = |rollouts: u32, spots: &[(u32, u32)]| {
+            let mut changes = forebay_client::Changes::new();
+            for _ in spots {
+                let row = NewRow::new(0, "q_0_?").unwrap();
+                changes.insert_rollouts("solver", row, rollouts, [("prompt", "?".into())]);
+            }
+            let mut spots = spots.iter().map(|&(offset, length)| Spot { offset, length, crc32c: 0 });
+            let message = wire::from_changes_placed(&changes, &mut |_, _| {
+                spots.next().map(|spot| wire::from_slab(1, PlacedKind::Utf8, spot))
+            });
+            is_quick(&store, &message, &[])
+        };
+        assert_eq!([1, 2].map(|rollouts| in_slab(rollouts, &[(0, 700 << 10)])), [true, false]);
+        assert_eq!([1 << 10, 2 << 20].map(|offset| in_slab(1, &[(0, 64), (offset, 64)])), [true, false]);
     }
 
     #[test]
