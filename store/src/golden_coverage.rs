@@ -34,7 +34,7 @@ kinds! {
     Event {
         Opened PolicyCreated TableCreated ConsumerCreated Written Claimed Returned Finished Accumulated StepBegun
         StepCommitted StepAbandoned Rewound SchemaChanged Deleted Moved RankAccumulated Extended
-        WentBack GroupsForgotten
+        WentBack GroupsForgotten SteppedBack
     }
     SchemaChange { Add Rename Retire }
     Operation { Insert Write Append Exclude Group Span Share Mask }
@@ -78,7 +78,7 @@ fn note_operation(operation: &Operation, seen: &mut BTreeSet<&'static str>) {
 fn every_kind_of_record_is_in_the_golden_files() {
     let mut seen = BTreeSet::new();
     // A kind that is no longer written is in the files of when it was.
-    for written in ["", "-rewound"] {
+    for written in ["", "-rewound", "-went-back"] {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         let folder = golden.join(format!("format-{FORMAT_VERSION}{written}/log/log"));
         let scanned = log::scan(&LocalDisk, &folder, None, |place, found| match found {

@@ -229,7 +229,12 @@ impl Event {
         use Event::*;
         matches!(
             self,
-            Deleted { .. } | StepCommitted { .. } | Rewound { .. } | WentBack { .. } | GroupsForgotten { .. }
+            Deleted { .. }
+                | StepCommitted { .. }
+                | Rewound { .. }
+                | WentBack { .. }
+                | SteppedBack { .. }
+                | GroupsForgotten { .. }
         )
     }
 }

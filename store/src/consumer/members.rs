@@ -8,7 +8,7 @@ use super::grouping::{Grouping, Member, TrajectoryEnd};
 use super::groups::GroupId;
 use super::partition::{Partition, Words, chain};
 use super::reindex::Said;
-use super::rows::{MEMBER, number_out};
+use super::rows::{CLOSED_OUT, MEMBER, number_out};
 use super::state::{ConsumedTable, ConsumerState, Fallout, LATE, SURPLUS};
 use crate::state::apply::DELETED;
 use crate::table::{Progress, RowMeta, TableState};
@@ -379,7 +379,7 @@ impl ConsumerState {
                     for &row in &late {
                         let meta = words.table.meta(row);
                         partition.take_out(words, grouping, id, (row, &meta), false);
-                        words.set(row, Progress::Out, MEMBER);
+                        words.set(row, Progress::Out, MEMBER | CLOSED_OUT);
                     }
                     for number in partition.groups.open_trajectories(id) {
                         partition.groups.change_trajectory(id, number, |trajectory| trajectory.closed = true);
@@ -388,7 +388,9 @@ impl ConsumerState {
                 }
             }
         });
-        self.drop_rows(&mut words, late, &LATE.into(), fallout);
+        if self.kind == ConsumerKind::Trainer {
+            fallout.leave_out(late, &LATE.into());
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) use image::{ConsumerStateImage, PartitionImage, PartitionPages};
 pub use limiter::{RateLimiter, RateLimiterInfo};
 pub(crate) use members::{GroupChange, GroupInfo};
 pub use micro_batch::MicroBatch;
-pub(crate) use reindex::Back;
+pub(crate) use reindex::{Back, Recall};
 pub(crate) use rows::number_out;
 pub(crate) use select::{Choice, Selection, Shortage, length};
 pub(crate) use signal::Readiness;

@@ -5,7 +5,7 @@
 //!
 //! Groups keep the size that they had. Who was counted in a group came before whoever came when its version was over, so
 //! rows are counted in the order in which they were inserted, those that are deleted in their place, and who comes when all
-//! places are taken is surplus. It was not always so: a record of a rewind says whether it is to be ([`Back::exact`]).
+//! places are taken is surplus. It was not always so: a record of a rewind says whether it is to be ([`Recall`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::declaration::ConsumerKind;
 use super::group::{Group, GroupName};
 use super::groups::{GroupId, Groups};
 use super::partition::{Words, chain};
-use super::rows::{DONE, MEMBER};
+use super::rows::{CLOSED_OUT, MEMBER, claim_of, is_done};
 use super::state::{ConsumedTable, ConsumerState, Fallout, LATE};
 use crate::table::{Identity, Progress, TableState};
 
@@ -36,8 +36,30 @@ pub(crate) struct Back<'a> {
     pub(crate) first: &'a [u32],
     /// The rows of live claims, with the claims.
     pub(crate) held: &'a HashMap<u32, u64>,
-    /// Groups keep their size.
-    pub(crate) exact: bool,
+    /// What is known still.
+    pub(crate) recall: Recall,
+}
+
+/// What a rewind knows still of the rows and groups that come back; each knows what those before it do. It became more with time,
+/// and the record of a rewind says which holds, so that an old log means what it meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Recall {
+    /// What was said of groups, and what tasks had done while they held a row.
+    Said = 0,
+    /// Groups keep their size: members that were deleted, and in which order rows came.
+    Sizes = 1,
+    /// What became of a row of a task after it was left out: that its holder finished it, or that its group was closed without it.
+    Since = 2,
+}
+
+impl Recall {
+    /// What rewinds know now.
+    pub(crate) const LATEST: Self = Recall::Since;
+
+    /// By the number in a record.
+    pub(crate) fn of(number: u16) -> Option<Self> {
+        [Recall::Said, Recall::Sizes, Recall::Since].into_iter().find(|recall| *recall as u16 == number)
+    }
 }
 
 impl Groups {
@@ -95,7 +117,7 @@ impl ConsumerState {
 
         self.say_again(consumed, back);
         let rows = rows_since(table, version);
-        if back.exact && self.grouping.is_some() {
+        if back.recall >= Recall::Sizes && self.grouping.is_some() {
             self.count_exactly(&mut Words { table, slot: consumed.slot }, consumed, (&rows, back), fallout);
         } else {
             let words = &mut Words { table, slot: consumed.slot };
@@ -170,7 +192,7 @@ impl ConsumerState {
             let Some(id) = self.find_or_create(consumed, version, said.name) else { continue };
             let Some(partition) = self.partition(consumed, version) else { continue };
             partition.groups.get_mut(id).size = said.size;
-            if back.exact {
+            if back.recall >= Recall::Sizes {
                 said.trajectories.iter().for_each(|number| partition.groups.add_trajectory(id, *number));
             }
         }
@@ -195,7 +217,10 @@ impl ConsumerState {
             (Progress::Out, _) if status.is_excluded() => (Progress::Out, number),
             (_, _) if status.is_excluded() => (Progress::Out, MEMBER),
             (Progress::Out, Some(claim)) => (Progress::Leased, claim),
-            (Progress::Out, None) if number & DONE != 0 => (Progress::Done, number >> 2),
+            (Progress::Out, None) if number & CLOSED_OUT != 0 && back.recall >= Recall::Since => {
+                (Progress::Out, number)
+            }
+            (Progress::Out, None) if is_done(number, back.recall) => (Progress::Done, claim_of(number)),
             (Progress::Leased | Progress::Accumulated | Progress::Done, _) => (progress, number),
             (Progress::Waiting | Progress::Ready | Progress::Out, _) => (Progress::Waiting, 0),
         };
@@ -205,7 +230,7 @@ impl ConsumerState {
         if stands.0 == Progress::Out && words.table.find(Identity::of(&meta)) != Some(row) {
             return words.set(row, Progress::Out, number & !MEMBER); // its next attempt has its place
         }
-        if back.exact && matches!(stands.0, Progress::Waiting | Progress::Out) {
+        if back.recall >= Recall::Sizes && matches!(stands.0, Progress::Waiting | Progress::Out) {
             self.enter_if_there_is_place(words, consumed, (row, stands), fallout);
         } else {
             self.enter_again(words, consumed, row, stands);
@@ -226,11 +251,11 @@ impl ConsumerState {
         for (version, said) in said {
             for said in said {
                 // Where trajectories end by it, it is not known yet which of them were deleted.
-                let reason = (!back.exact).then_some(LATE);
+                let reason = (back.recall < Recall::Sizes).then_some(LATE);
                 self.close_as_before(table, consumed, (version, &said, reason), fallout);
             }
         }
-        if back.exact {
+        if back.recall >= Recall::Sizes {
             self.count_gone_trajectories((consumed.table, version));
         }
         self.said.retain(|key, _| !range.contains(key));

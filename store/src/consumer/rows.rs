@@ -6,14 +6,29 @@ use super::condition::{number_of, priority_bits};
 use super::declaration::ConsumerKind;
 use super::groups::GroupId;
 use super::partition::Words;
+use super::reindex::Recall;
 use super::state::{ConsumedTable, ConsumerState, Fallout};
 use crate::origin::EXTERNAL;
 use crate::table::{Identity, Progress, Purpose, RowMeta, TableState};
 
 /// What [`Progress::Out`] says of a row that was counted; 0 for one that never was.
 pub(super) const MEMBER: u64 = 1;
-/// What it says of a row that was done before: the claim stands in the bits above.
-pub(super) const DONE: u64 = 2;
+/// What it says of a row that its task has done: the claim stands in the bits above.
+const DONE: u64 = 2;
+/// What it says beside that of a row that was done when it was out already.
+const DONE_SINCE: u64 = 1 << 59;
+/// What it says of a row without which its group was closed.
+pub(super) const CLOSED_OUT: u64 = 1 << 60;
+
+/// Whether [`Progress::Out`] says by `number` that the row's task has done it, for a rewind that knows so much.
+pub(super) fn is_done(number: u64, recall: Recall) -> bool {
+    number & DONE != 0 && (number & DONE_SINCE == 0 || recall >= Recall::Since)
+}
+
+/// The claim by which it was done.
+pub(super) fn claim_of(number: u64) -> u64 {
+    (number & !(CLOSED_OUT | DONE_SINCE)) >> 2
+}
 
 /// The number of a row that leaves: what a task has done stays known, should the row come back.
 pub(crate) fn number_out(progress: Progress, number: u64) -> u64 {
@@ -127,7 +142,14 @@ impl ConsumerState {
         let Some((_, consumed)) = self.consumed(table.id) else { return };
         let word = table.word(consumed.slot, row);
         if word.is_held() && word.ticket_or_claim == claim {
-            table.set_word(consumed.slot, row, to, claim); // one that is not was left out while it was held
+            return table.set_word(consumed.slot, row, to, claim);
+        }
+        // It was left out while it was held. What a task has done stays known, should the row come back.
+        let out =
+            word.progress == Progress::Out && word.ticket_or_claim & MEMBER != 0 && !table.is_removed(row);
+        if out && to == Progress::Done && self.kind == ConsumerKind::Task {
+            let number = number_out(Progress::Done, claim) | DONE_SINCE;
+            table.set_word(consumed.slot, row, Progress::Out, number);
         }
     }
 

@@ -57,11 +57,14 @@ pub(crate) enum Event {
     RankAccumulated { claim: u64, rank: u32 },
     /// The lease of a claim ends later.
     Extended { claim: u64, deadline: i64 },
-    /// Every step after `step` was undone; 0 undoes all. The rows of those steps are trained on again, or excluded. Groups keep
-    /// their size: a member that was deleted is out, and a row that came late has a place only where one is left.
+    /// What [`SteppedBack`](Event::SteppedBack) is now, as it was written before: groups kept their size (a member that was deleted
+    /// is out, and a row that came late has a place only where one is left), and what came after a row was left out was forgotten.
     WentBack { step: u64, exclude: bool },
     /// A consumer forgot the groups of peers' rows of which a table has none any more.
     GroupsForgotten { consumer: u32, table: u32 },
+    /// Every step after `step` was undone; 0 undoes all. The rows of those steps are trained on again, or excluded. `recall` says
+    /// what is known still of rows and groups that come back: see [`Recall`](crate::consumer::Recall).
+    SteppedBack { step: u64, exclude: bool, recall: u16 },
 }
 
 /// A data column of a table.

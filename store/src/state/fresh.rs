@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use super::apply::STALE;
 use super::{Effects, State};
-use crate::consumer::Back;
+use crate::consumer::{Back, Recall};
 use crate::table::chunk_of;
 
 impl State {
@@ -118,7 +118,7 @@ impl State {
             }
             let held = self.rows_held(consumer, table);
             self.change_consumer(consumer, table, effects, |consumer, table, fallout| {
-                let back = Back { version: floor, first: &[], held: &held, exact: false };
+                let back = Back { version: floor, first: &[], held: &held, recall: Recall::Said };
                 consumer.reindex(table, &back, fallout);
             });
             effects.wake.push(consumer);

@@ -14,7 +14,7 @@ use super::replay::unknown_step;
 use super::{StepProgress, StepState};
 use crate::claim::ClaimProgress;
 use crate::clock::Timestamp;
-use crate::consumer::Back;
+use crate::consumer::{Back, Recall};
 use crate::error::{Cause, Result};
 use crate::log::record::Event;
 use crate::object;
@@ -36,8 +36,8 @@ pub enum Rewind {
 pub(crate) struct Undoing {
     /// Rows that are trained on again, or that wait for their version, are left out instead.
     pub(crate) exclude: bool,
-    /// Groups keep their size; they did not always.
-    pub(crate) exact: bool,
+    /// What is known still of what comes back.
+    pub(crate) recall: Recall,
 }
 
 /// What a rewind did.
@@ -81,7 +81,8 @@ impl Store {
                 steps_undone: undone().count() as u64,
                 rows: undone().map(|(_, step)| step.rows).sum(),
             };
-            let event = Event::WentBack { step, exclude: rows == Rewind::Exclude };
+            let (exclude, recall) = (rows == Rewind::Exclude, Recall::LATEST as u16);
+            let event = Event::SteppedBack { step, exclude, recall };
             Ok(((outcome.steps_undone > 0).then_some(event), outcome))
         })
     }
@@ -201,7 +202,7 @@ impl State {
             let consumer = self.tables[table].consumers[slot];
             let held = self.rows_held(consumer, index);
             self.change_consumer(consumer, index, effects, |consumer, table, fallout| {
-                let back = Back { version: floor, first: trained, held: &held, exact: how.exact };
+                let back = Back { version: floor, first: trained, held: &held, recall: how.recall };
                 consumer.reindex(table, &back, fallout);
             });
             effects.wake.push(consumer);

@@ -140,6 +140,38 @@ fn what_tasks_have_done_stays_done_and_what_they_missed_comes_back() {
     assert_eq!(ids(&judge.claim(MicroBatch::up_to(9), "me", Wait::No).unwrap().unwrap()), ["c_0_0"]);
 }
 
+/// A task may finish a row after its version was left behind: the row is done all the same, and should the version come back,
+/// nobody is given it again.
+#[test]
+fn what_a_task_finishes_after_it_was_left_behind_stays_done() {
+    for (group, checkpoint) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new();
+        let (store, table, train) = trained(&world, None);
+        let judge = Consumer::task(["solver"]).ready(["prompt"]);
+        let judge = if group { judge.group(GroupBy::Input, 1) } else { judge };
+        let judge = store.create_consumer("judge", judge).unwrap();
+        for id in ["a_0_0", "b_0_0", "c_0_0"] {
+            finished(&table, 0, id);
+        }
+        let claim = judge.claim(MicroBatch::of(2), "me", Wait::No).unwrap().unwrap();
+        assert_eq!(ids(&claim), ["a_0_0", "b_0_0"]);
+        step(&store, &train, StepPlan::new().rows(&train, 1), 1);
+        claim.finish(|_| Ok(())).unwrap();
+        if checkpoint {
+            store.checkpoint().unwrap();
+        }
+        store.rewind(0, Rewind::TrainAgain).unwrap();
+        let shown = scan(&store);
+        let store = reopen(&world, store);
+        assert_eq!(scan(&store), shown);
+        let judge = store.consumer("judge").unwrap();
+        let again = judge.claim(MicroBatch::up_to(9), "me", Wait::No).unwrap().unwrap();
+        assert_eq!(ids(&again), ["c_0_0"], "group {group}, checkpoint {checkpoint}");
+        again.finish(|_| Ok(())).unwrap();
+        check_counts(&store);
+    }
+}
+
 #[test]
 fn a_rewind_goes_back_to_what_is_kept_and_stands_only() {
     let world = World::new();

@@ -400,6 +400,40 @@ fn a_late_row_that_had_no_place_has_none_after_the_next_rewind_either() {
     assert_eq!(handed_out(&store, &train).0, ["q_0_0", "q_0_1"]);
 }
 
+/// A task leaves nobody out of the table: that it had closed a group without a row is known of the row alone.
+#[test]
+fn a_task_that_closed_a_group_without_a_row_does_not_get_it_after_a_rewind() {
+    for (way, finished_late) in WAYS.iter().flat_map(|way| [(*way, false), (*way, true)]) {
+        let world = World::new();
+        let store = open(&world);
+        let table = store.create_table("solver", solver_schema()).unwrap();
+        let train = store.create_consumer("train", Consumer::trainer(["solver"]).ready(["prompt"])).unwrap();
+        let judge = Consumer::task(["solver"]).ready(["reward"]).group(GroupBy::Input, 3);
+        let judge = judge.when_a_member_fails(GroupRule::Shrink { least: 1 });
+        let judge = store.create_consumer("judge", judge).unwrap();
+        all_finished(&table, &["q_0_0", "q_0_1"]);
+        let row = table.insert(0, "q_0_2", []).unwrap();
+        judge.close_group(&table, 0, "q").unwrap();
+        if finished_late {
+            table.write(row, [("reward", 1.0.into())]).unwrap();
+        }
+        assert!(train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver") > 0);
+        if way == "from a checkpoint" {
+            store.checkpoint().unwrap();
+        }
+        store.rewind(0, Rewind::TrainAgain).unwrap();
+        let store = if way == "live" { store } else { next_process(&world, store) };
+        let claim = store.consumer("judge").unwrap().claim(MicroBatch::up_to(9), "me", Wait::No).unwrap();
+        let given = claim.as_ref().map(ids);
+        assert_eq!(
+            given.as_deref(),
+            Some(["q_0_0", "q_0_1"].map(str::to_owned).as_slice()),
+            "{way} {finished_late}"
+        );
+        check_counts(&store);
+    }
+}
+
 /// The same without a rewind: what is gone for good is not waited for.
 #[test]
 fn a_group_waits_for_no_next_attempt_of_a_row_that_is_deleted() {

@@ -9,6 +9,7 @@ mod written;
 use super::{Effects, State};
 use crate::claim::ClaimProgress;
 use crate::clock::Timestamp;
+use crate::consumer::Recall;
 use crate::log::record::*;
 use crate::step::{StepProgress, Undoing};
 
@@ -91,12 +92,16 @@ impl State {
             }
             Event::SchemaChanged { table, version, change } => self.change_schema(table, version, change)?,
             Event::Rewound { step, exclude } => {
-                let how = Undoing { exclude, exact: false };
+                let how = Undoing { exclude, recall: Recall::Said };
                 self.rewind(step, how, &mut effects)?;
             }
             Event::WentBack { step, exclude } => {
-                let how = Undoing { exclude, exact: true };
+                let how = Undoing { exclude, recall: Recall::Sizes };
                 self.rewind(step, how, &mut effects)?;
+            }
+            Event::SteppedBack { step, exclude, recall } => {
+                let recall = Recall::of(recall).ok_or_else(|| format!("a rewind by the rule {recall}"))?;
+                self.rewind(step, Undoing { exclude, recall }, &mut effects)?;
             }
             Event::Moved { moves } => self.moved(moves)?,
             Event::GroupsForgotten { consumer, table } => self.groups_forgotten(consumer, table)?,

@@ -5,8 +5,9 @@
 //! once with a checkpoint on its way (`checkpointed/`), and what both show ([`describe`]): to a reader (`as-left.txt`), and
 //! to the next process, to which no claim is open any more (`opened.txt`).
 //!
-//! `format-1-rewound/` was written before rewinds kept groups at their size: its log has `Rewound` where `WentBack` is written
-//! now, and means what it meant then; and its checkpoint has rows in a wider form than is written now.
+//! `format-1-rewound/` was written before rewinds kept groups at their size: its log has `Rewound` where `SteppedBack` is written
+//! now, and means what it meant then; and its checkpoint has rows in a wider form than is written now. `format-1-went-back/` was
+//! written between the two: its log has `WentBack`.
 //!
 //! When a test in here fails, the format has changed. After its release that is a new `FORMAT_VERSION`, with golden files
 //! of its own beside the old ones. Before it, `FOREBAY_WRITE_GOLDEN=1 cargo test -p forebay-store --test it golden` makes
@@ -158,7 +159,9 @@ fn a_store_of_this_format_opens_as_it_did() {
 
 #[test]
 fn a_store_that_has_an_older_record_of_a_rewind_opens_as_it_did() {
-    opens_as_it_did(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-1-rewound"));
+    for folder in ["format-1-rewound", "format-1-went-back"] {
+        opens_as_it_did(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder));
+    }
 }
 
 fn opens_as_it_did(golden: &Path) {

@@ -24,7 +24,7 @@ use forebay_store::*;
 use proptest::prelude::*;
 
 use self::life::{History, Life, STATES_KEPT, VERSIONS_KEPT};
-use self::op::{End, Op, op};
+use self::op::{End, Op, op, rewinding};
 use self::row::{ModelRow, SHOWN};
 use crate::support::*;
 
@@ -211,6 +211,16 @@ proptest! {
 
     #[test]
     fn groups_follow_the_model(disk_seed: u64, ops in prop::collection::vec(op(), 1..80)) {
+        follow(Setup { group: true, disk_seed, window: None }, &ops);
+    }
+
+    #[test]
+    fn rows_follow_the_model_to_and_fro(disk_seed: u64, ops in prop::collection::vec(rewinding(), 1..60)) {
+        follow(Setup { disk_seed, ..Setup::default() }, &ops);
+    }
+
+    #[test]
+    fn groups_follow_the_model_to_and_fro(disk_seed: u64, ops in prop::collection::vec(rewinding(), 1..60)) {
         follow(Setup { group: true, disk_seed, window: None }, &ops);
     }
 

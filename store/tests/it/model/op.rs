@@ -86,3 +86,23 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         2 => (end(), level()).prop_map(|(how, level)| Op::End { how, level }),
     ]
 }
+
+/// Many steps over few rows, and back again, while a task has some of them: what random calls of all kinds seldom come to.
+pub(super) fn rewinding() -> impl Strategy<Value = Op> {
+    let rarely = || prop::bool::weighted(0.1);
+    let level = Durability::Memory;
+    let insert = ((0..2_u32, 0..MEMBERS), rarely(), rarely(), prop::bool::weighted(0.9)).prop_map(
+        move |(of, eval, out, ready)| Op::Insert { of, ahead: 0, eval, peer: false, out, ready, level },
+    );
+    prop_oneof![
+        6 => insert,
+        4 => (1..5_usize).prop_map(|rows| Op::TaskClaim { rows }),
+        4 => (0..8_usize, rarely()).prop_map(|(claim, write)| Op::TaskFinish { claim, write }),
+        4 => (1..6_u64, 1..8_u8).prop_map(|(rows, inputs)| Op::Begin { rows, inputs }),
+        5 => (1..5_usize).prop_map(|rows| Op::Next { rows }),
+        5 => (0..8_usize).prop_map(|claim| Op::Accumulate { claim }),
+        4 => Just(Op::Commit { named: true }),
+        3 => (0..4_usize, any::<bool>()).prop_map(|(back, exclude)| Op::Rewind { back, exclude }),
+        8 => op(),
+    ]
+}

@@ -77,9 +77,12 @@ impl ModelRow {
             && self.has(Self::required(trainer))
     }
 
-    /// Leaves the row out. One that is stale may come back, and is then with its task where it was.
+    /// Leaves the row out. One that is stale may come back, and is then with its task where it was. One that is out stays what it is.
     pub(super) fn exclude(&mut self, reason: &'static str) {
-        self.excluded.get_or_insert(reason);
+        if self.excluded.is_some() {
+            return;
+        }
+        self.excluded = Some(reason);
         self.train = Hold::Free;
         if reason != "stale" {
             self.task = Hold::Free;
