@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_schema::ArrowError;
@@ -53,7 +54,8 @@ impl Kind {
 /// Why a query failed.
 ///
 /// Match on [`Error::kind`] to decide what to do; print the error to tell a person.
-pub struct Error(Box<Cause>);
+#[derive(Clone)]
+pub struct Error(Arc<Cause>);
 
 impl Error {
     /// What to do next.
@@ -69,13 +71,17 @@ impl Error {
 
 impl From<Cause> for Error {
     fn from(cause: Cause) -> Self {
-        Error(Box::new(cause))
+        Error(Arc::new(cause))
     }
 }
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
-        Cause::from(error).into()
+        let error = innermost(error);
+        match ours(&error) {
+            Some(error) => error.clone(),
+            None => Cause::of_engine(error).into(),
+        }
     }
 }
 
@@ -214,10 +220,17 @@ impl Cause {
     }
 }
 
-impl From<DataFusionError> for Cause {
-    fn from(error: DataFusionError) -> Self {
+/// An error of this crate that the engine has carried, however deep it lies.
+fn ours(error: &DataFusionError) -> Option<&Error> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut all = std::iter::successors(Some(first), |error| error.source());
+    all.find_map(|error| error.downcast_ref())
+}
+
+impl Cause {
+    /// What an error of the engine's own means.
+    fn of_engine(error: DataFusionError) -> Self {
         use DataFusionError as E;
-        let error = innermost(error);
         if let Some(reason) = spill_failure(&error) {
             return Cause::Spill { reason };
         }
@@ -283,22 +296,19 @@ impl From<Error> for DataFusionError {
 
 /// An error that a part of this crate gave the query engine to carry.
 fn from_outside(source: Box<dyn std::error::Error + Send + Sync>) -> Cause {
-    let source = match source.downcast::<forebay_store::Error>() {
-        Ok(source) => return Cause::Store { source: *source },
-        Err(other) => other,
-    };
     let source = match source.downcast::<regex::Error>() {
         Ok(source) => return Cause::Pattern { reason: source.to_string() },
         Err(other) => other,
     };
-    let source = match source.downcast::<regex_syntax::Error>() {
-        Ok(source) => return Cause::Pattern { reason: source.to_string() },
-        Err(other) => other,
-    };
-    match source.downcast::<Error>() {
-        Ok(error) => *error.0,
+    match source.downcast::<regex_syntax::Error>() {
+        Ok(source) => Cause::Pattern { reason: source.to_string() },
         Err(other) => Cause::Bug { reason: other.to_string() },
     }
+}
+
+/// An error of the store, on its way through the engine's streams.
+pub(crate) fn from_store(source: forebay_store::Error) -> DataFusionError {
+    Error::from(Cause::Store { source }).into()
 }
 
 /// The error without the layers that only say what was under way.
@@ -306,7 +316,7 @@ pub(crate) fn innermost(error: DataFusionError) -> DataFusionError {
     match error {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => innermost(*inner),
         DataFusionError::Collection(mut errors) if !errors.is_empty() => innermost(errors.swap_remove(0)),
-        DataFusionError::Shared(shared) => match std::sync::Arc::try_unwrap(shared) {
+        DataFusionError::Shared(shared) => match Arc::try_unwrap(shared) {
             Ok(inner) => innermost(inner),
             Err(shared) => told_again(&shared),
         },
@@ -314,15 +324,14 @@ pub(crate) fn innermost(error: DataFusionError) -> DataFusionError {
     }
 }
 
-/// An error that others hold as well, such as the other partitions of a join: limits stay limits.
+/// An error that others hold as well, such as the other partitions of a join: ours stay what they are, and limits limits.
 fn told_again(shared: &DataFusionError) -> DataFusionError {
     use DataFusionError as E;
+    if let Some(error) = ours(shared) {
+        return error.clone().into();
+    }
     match shared.find_root() {
         E::ResourcesExhausted(reason) => E::ResourcesExhausted(reason.clone()),
-        E::External(source) => match source.downcast_ref().map(Error::cause) {
-            Some(Cause::Time { limit }) => Error::from(Cause::Time { limit: *limit }).into(),
-            _ => E::Execution(shared.message().into_owned()),
-        },
         _ => E::Execution(shared.message().into_owned()),
     }
 }
@@ -381,11 +390,22 @@ mod tests {
 
     #[test]
     fn a_store_error_keeps_its_own_words_through_the_engine() {
-        let source = forebay_store::Cause::Closed { reason: "disk gone".into() };
-        let wrapped = DataFusionError::External(Box::new(forebay_store::Error::from(source)));
-        let error = Error::from(wrapped.context("scanning"));
-        assert_eq!(error.kind(), Kind::Store);
-        assert!(error.to_string().contains("disk gone"), "{error}");
+        fn source() -> DataFusionError {
+            from_store(forebay_store::Cause::Closed { reason: "disk gone".into() }.into())
+        }
+        let ways: [fn() -> DataFusionError; 3] = [
+            source,
+            || ParquetError::External(Box::new(source())).into(),
+            || ArrowError::ExternalError(Box::new(source())).into(),
+        ];
+        for wrapped in ways {
+            let held = Arc::new(wrapped().context("scanning"));
+            for error in [wrapped().context("scanning"), DataFusionError::Shared(held.clone())] {
+                let error = Error::from(error);
+                assert_eq!(error.kind(), Kind::Store);
+                assert!(error.to_string().contains("disk gone"), "{error}");
+            }
+        }
     }
 
     #[test]
@@ -405,7 +425,7 @@ mod tests {
             (DataFusionError::ResourcesExhausted("no room for a join".to_owned()), "--memory-bytes-max"),
             (time, "--time-max-s"),
         ] {
-            let held = std::sync::Arc::new(error.context("building a table"));
+            let held = Arc::new(error.context("building a table"));
             let error = Error::from(DataFusionError::Shared(held.clone()));
             assert_eq!(error.kind(), Kind::Capacity, "{held}");
             assert!(error.to_string().contains(option), "{error}");

@@ -1,4 +1,4 @@
-//! Placeholders of prepared statements: `$1`, `$name`, and `?`, which is the next number.
+//! Placeholders of prepared statements: `$1`, `$name`, `?1`, and `?`, which is the next number.
 //!
 //! The planner knows the first two; `?` is made into a number where it stands in the text, so that what is told of a
 //! statement still shows the words of whoever wrote it.
@@ -11,32 +11,42 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Location, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Cause, Error, Result};
 
 /// The most parameters of a statement; what numbers them is input.
 const PARAMETERS_MAX: usize = 1000;
 
-/// The statement with its n-th `?` as `$n`. What is no SQL stays as it is: the parser says why.
-pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
+/// The statement with its n-th `?` as `$n`, and `?3` as `$3`. What is no SQL stays as it is: the parser says why.
+///
+/// # Errors
+/// When some parameters have a number and others none: which of them `?` is would be a guess.
+pub(crate) fn numbered(sql: &str) -> Result<Cow<'_, str>> {
     if !sql.contains('?') {
-        return Cow::Borrowed(sql);
+        return Ok(Cow::Borrowed(sql));
     }
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location() else {
-        return Cow::Borrowed(sql);
+        return Ok(Cow::Borrowed(sql));
     };
-    let marks: Vec<Location> = tokens
-        .iter()
-        .filter(|token| token.token.to_string().starts_with('?'))
-        .map(|token| token.span.start)
-        .collect();
+    let all = tokens.iter().map(|token| (token.token.to_string(), token.span.start));
+    let marks: Vec<(String, Location)> = all.filter(|(token, _)| token.starts_with('?')).collect();
+    let bare = marks.iter().filter(|(mark, _)| mark == "?").count();
+    let is_numbered = |token: &TokenWithSpan| matches!(&token.token, Token::Placeholder(name) if name != "?");
+    if bare > 0 && tokens.iter().any(is_numbered) {
+        return Err(refused(
+            "`?` beside parameters that have a number or a name; number all of them".to_owned(),
+        ));
+    }
     let (mut text, mut number, mut at) =
         (String::with_capacity(sql.len() + marks.len()), 0, Location::new(1, 1));
     for character in sql.chars() {
-        if marks.get(number) == Some(&at) {
+        if let Some((mark, _)) = marks.get(number).filter(|(_, start)| *start == at) {
             number += 1;
-            text.push_str(&format!("${number}"));
+            text.push('$'); // what stands behind the mark follows
+            if mark == "?" {
+                text.push_str(&number.to_string());
+            }
         } else {
             text.push(character);
         }
@@ -45,7 +55,7 @@ pub(crate) fn numbered(sql: &str) -> Cow<'_, str> {
             _ => Location::new(at.line, at.column + 1),
         };
     }
-    Cow::Owned(text)
+    Ok(Cow::Owned(text))
 }
 
 /// What a statement wants to be told.
@@ -138,8 +148,12 @@ mod tests {
                 "SELECT /* ? */ a\nFROM t\nWHERE é > $1 AND b=$2-1",
             ),
             ("SELECT 'open ?", "SELECT 'open ?"),
+            ("SELECT a WHERE b = ?2 AND c > ?1", "SELECT a WHERE b = $2 AND c > $1"),
         ] {
-            assert_eq!(numbered(sql), expected, "{sql}");
+            assert_eq!(numbered(sql).unwrap(), expected, "{sql}");
+        }
+        for sql in ["SELECT ?, $1", "SELECT $name WHERE a = ?", "SELECT ?2, ?"] {
+            assert!(numbered(sql).is_err(), "{sql}");
         }
     }
 }

@@ -195,7 +195,7 @@ impl Session {
     /// As for [`Session::stream`].
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
         depth::check_bytes(sql)?;
-        let sql = placeholder::numbered(sql);
+        let sql = placeholder::numbered(sql)?;
         let ending = self.ending();
         let planned = async {
             let planned = self.plan(&sql, &ending).await?;

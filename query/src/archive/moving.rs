@@ -173,8 +173,9 @@ impl<'a> Move<'a> {
     }
 
     fn unread(&self, error: ParquetError) -> Error {
-        match Cause::from(datafusion::error::DataFusionError::from(error)) {
-            cause @ (Cause::Archive { .. } | Cause::Store { .. }) => cause.into(),
+        let error = Error::from(datafusion::error::DataFusionError::from(error));
+        match error.cause() {
+            Cause::Archive { .. } | Cause::Store { .. } => error,
             other => self.mismatch(other.to_string()),
         }
     }

@@ -9,10 +9,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, JoinType};
 use datafusion::error::Result as PlanResult;
-use datafusion::logical_expr::expr::{BinaryExpr, InList};
+use datafusion::logical_expr::expr::{BinaryExpr, GroupingSet, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{
+    Between, Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::Canonical;
@@ -86,14 +88,36 @@ impl Seen<'_> {
                 mend(expr);
                 list.iter_mut().for_each(mend);
             }
+            Expr::Between(Between { expr, low, high, .. }) => {
+                [expr, low, high].into_iter().for_each(|one| mend(one));
+            }
+            Expr::Case(case) if case.expr.is_some() => {
+                let whens = case.when_then_expr.iter_mut().map(|(when, _)| when);
+                case.expr.iter_mut().chain(whens).for_each(|one| mend(one));
+            }
+            Expr::GroupingSet(set) => {
+                let names = NamePreserver::new_for_projection();
+                // Others know a key by its name, as they know one that stands alone.
+                let mend_key = |key: &mut Expr| {
+                    let name = names.save(key);
+                    mend(key);
+                    *key = name.restore(std::mem::take(key));
+                };
+                match set {
+                    GroupingSet::Rollup(keys) | GroupingSet::Cube(keys) => keys.iter_mut().for_each(mend_key),
+                    GroupingSet::GroupingSets(sets) => sets.iter_mut().flatten().for_each(mend_key),
+                }
+            }
             Expr::InSubquery(within) => {
                 mend(&mut within.expr);
                 if let Some(plan) = outputs(&within.subquery.subquery)? {
                     (within.subquery.subquery, is_changed) = (Arc::new(plan), true);
                 }
             }
-            Expr::AggregateFunction(function) if function.params.distinct => {
-                function.params.args.iter_mut().for_each(mend);
+            Expr::AggregateFunction(function) => {
+                let counted = function.params.args.iter_mut().filter(|_| function.params.distinct);
+                counted.for_each(&mut mend);
+                function.params.order_by.iter_mut().for_each(|key| mend(&mut key.expr));
             }
             Expr::WindowFunction(function) => {
                 function.params.partition_by.iter_mut().for_each(&mut mend);

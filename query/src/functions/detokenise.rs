@@ -1,7 +1,7 @@
 //! `detokenise(tokens [, tokenizer])`: a list of token ids as the text that they spell.
 //!
 //! Tokenizers are those that the session was given, by name: a query names no file, so whoever may ask a store cannot
-//! read the disk. Without a name the session's only tokenizer is meant. Special tokens are shown. NULL where the list is.
+//! read the disk. Without a name the session's only tokenizer is meant. Special tokens are shown. NULL where the list or the name is.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use tokenizers::Tokenizer;
 
-use super::{columns, constant};
+use super::{columns, names};
 use crate::error::{Cause, Result};
 
 /// Tokenizers by name.
@@ -114,16 +114,16 @@ impl ScalarUDFImpl for Detokenise {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let arrays = columns(arguments)?;
-        let name = constant(arrays.get(1))?;
-        let tokenizer = self.tokenizers.find(name.as_deref())?;
+        let tokenizers = names(arrays.get(1))?;
         let Some(lists) = arrays.first() else { return exec_err!("detokenise takes a list of token ids") };
         let lists = cast(lists, &DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true))))?;
         let lists = lists.as_list::<i32>();
         let mut texts = StringBuilder::with_capacity(rows, rows * 64);
         for row in 0..rows {
-            if lists.is_null(row) {
+            if lists.is_null(row) || tokenizers.as_ref().is_some_and(|names| names.is_null(row)) {
                 texts.append_null();
             } else {
+                let tokenizer = self.tokenizers.find(tokenizers.as_ref().map(|names| names.value(row)))?;
                 texts.append_value(text(tokenizer, lists.value(row).as_primitive::<Int64Type>())?);
             }
         }

@@ -3,7 +3,7 @@
 //! Both are lists of `log p(token)` of the same tokens, the first under the policy that made them. The mean over the tokens
 //! of one of the estimators of KL(policy ‖ reference) by John Schulman, "Approximating KL Divergence", 2020: with
 //! `d = reference - logprobs`, `k1 = -d`, `k2 = d² / 2`, `k3 = e^d - 1 - d` (the default: unbiased and never negative).
-//! NULL where a list is NULL; an error where they differ in length, for then they are not of the same tokens, and where an
+//! NULL where a list or the estimator is NULL; an error where they differ in length, for then they are not of the same tokens, and where an
 //! element is NULL.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
-use super::{columns, constant};
+use super::{columns, names};
 
 pub(super) fn kl() -> ScalarUDF {
     let signature = TypeSignature::OneOf(vec![TypeSignature::Any(2), TypeSignature::Any(3)]);
@@ -66,17 +66,18 @@ impl ScalarUDFImpl for Kl {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let arrays = columns(arguments)?;
-        let [logprobs, reference, names @ ..] = arrays.as_slice() else {
+        let [logprobs, reference, estimators @ ..] = arrays.as_slice() else {
             return exec_err!("kl takes two lists");
         };
-        let name = constant(names.first())?.unwrap_or_else(|| "k3".to_owned());
-        let estimate = estimator(&name)?;
+        let estimators = names(estimators.first())?;
         let (logprobs, reference) = (lists(logprobs)?, lists(reference)?);
         let (logprobs, reference) = (logprobs.as_list::<i32>(), reference.as_list::<i32>());
         let divergence = |row: usize| -> PlanResult<Option<f64>> {
-            if logprobs.is_null(row) || reference.is_null(row) {
+            let unnamed = estimators.as_ref().is_some_and(|names| names.is_null(row));
+            if logprobs.is_null(row) || reference.is_null(row) || unnamed {
                 return Ok(None);
             }
+            let estimate = estimator(estimators.as_ref().map_or("k3", |names| names.value(row)))?;
             mean(&logprobs.value(row), &reference.value(row), estimate)
         };
         let divergences = (0..rows).map(divergence).collect::<PlanResult<Float64Array>>()?;

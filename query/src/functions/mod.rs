@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use arrow::compute::cast;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{ArrayRef, StringArray};
 use arrow_schema::DataType;
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -52,8 +52,8 @@ fn columns(arguments: ScalarFunctionArgs) -> PlanResult<Vec<ArrayRef>> {
     arguments.args.into_iter().map(|argument| argument.into_array(rows)).collect()
 }
 
-/// A text that is the same in every row, such as the name of an estimator; `None` where there is no row or no column.
-fn constant(texts: Option<&ArrayRef>) -> PlanResult<Option<String>> {
-    let Some(texts) = texts.filter(|texts| !texts.is_empty()) else { return Ok(None) };
-    Ok(Some(cast(texts, &DataType::Utf8)?.as_string::<i32>().value(0).to_owned()))
+/// The texts of an argument that names something in each row, such as an estimator; `None` where it was not given.
+fn names(argument: Option<&ArrayRef>) -> PlanResult<Option<StringArray>> {
+    let names = argument.map(|names| cast(names, &DataType::Utf8)).transpose()?;
+    Ok(names.map(|names| names.as_string::<i32>().clone()))
 }

@@ -139,6 +139,7 @@ fn extremes(numbers: &ArrayRef) -> PlanResult<Option<(ScalarValue, ScalarValue)>
 /// How far apart two of them are.
 fn distance(least: &ScalarValue, greatest: &ScalarValue) -> f64 {
     match (least, greatest) {
+        (ScalarValue::Float64(Some(least)), ScalarValue::Float64(Some(greatest))) if least == greatest => 0.0, // infinities, too
         (ScalarValue::Float64(Some(least)), ScalarValue::Float64(Some(greatest))) => greatest - least,
         (ScalarValue::Decimal128(Some(least), ..), ScalarValue::Decimal128(Some(greatest), ..)) => {
             (greatest - least) as f64

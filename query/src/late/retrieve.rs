@@ -11,7 +11,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::{Fields, Schema, SchemaRef};
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -22,6 +22,7 @@ use forebay_store::{ScanColumn, TableSnapshot};
 use futures_core::Stream;
 
 use crate::compact::lean;
+use crate::error::from_store;
 use crate::scan::VALUE_BATCH_ROWS;
 
 /// The plan to append columns of a table to what names its rows.
@@ -44,7 +45,7 @@ impl Retrieve {
         rows: usize,
         columns: Vec<ScanColumn>,
     ) -> PlanResult<Self> {
-        let read = table.schema_of(&columns).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let read = table.schema_of(&columns).map_err(from_store)?;
         let fields: Fields = input.schema().fields().iter().chain(read.fields()).cloned().collect();
         let ordering = input.output_ordering().cloned();
         let known = EquivalenceProperties::new_with_orderings(Arc::new(Schema::new(fields)), ordering);
@@ -153,7 +154,7 @@ impl RetrieveStream {
             return internal_err!("rows are named by {}", batch.column(self.rows).data_type());
         };
         let read = self.table.read(rows.values(), &self.columns);
-        let read = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let read = read.map_err(from_store)?;
         let values = read.into_parts().1.into_iter().map(lean);
         let columns = batch.columns().iter().cloned().chain(values).collect();
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)

@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -29,6 +29,7 @@ use super::inputs::{Inputs, shown};
 use super::source::RowSource;
 use crate::batches::batches;
 use crate::compact::lean;
+use crate::error::from_store;
 
 /// How many rows are grouped at a time.
 const GROUPED_ROWS: usize = 1 << 15;
@@ -121,10 +122,6 @@ impl ExecutionPlan for GroupedScan {
     }
 }
 
-pub(super) fn failed(error: forebay_store::Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
-}
-
 impl GroupedScan {
     /// The kinds of the next rows, and the states of all functions; `None` when there are no more.
     fn next_batch(&self, rows: &mut RowSource) -> PlanResult<Option<RecordBatch>> {
@@ -133,8 +130,8 @@ impl GroupedScan {
             return Ok(None);
         }
         let table = rows.table();
-        let kinds = table.kinds(&next, &self.keys).map_err(failed)?;
-        let firsts = table.read(kinds.firsts(), &self.keys).map_err(failed)?;
+        let kinds = table.kinds(&next, &self.keys).map_err(from_store)?;
+        let firsts = table.read(kinds.firsts(), &self.keys).map_err(from_store)?;
         let mut columns: Vec<ArrayRef> = firsts.into_parts().1.into_iter().map(lean).collect();
         columns.extend(self.states(table, &next, &kinds)?);
         Ok(Some(RecordBatch::try_new(self.schema.clone(), columns)?))

@@ -10,7 +10,7 @@ use forebay_store::{ScanColumn, TableSnapshot};
 
 use super::Scan;
 use super::columns::is_heavy;
-use super::grouped::failed;
+use crate::error::from_store;
 use crate::expressions::moved;
 use crate::floats::canonical_batch;
 
@@ -43,13 +43,13 @@ impl Inputs {
             .iter()
             .map(|made| Ok(ProjectionExpr { expr: moved(&made.expr, &place)?, alias: made.alias.clone() }));
         let made = ProjectionExprs::new(made.collect::<PlanResult<Vec<_>>>()?);
-        let schema = scan.table.schema_of(&read).map_err(failed)?;
+        let schema = scan.table.schema_of(&read).map_err(from_store)?;
         Ok(Some(Inputs { made: made.make_projector(&schema)?, read }))
     }
 
     /// Those of some rows.
     pub(super) fn read(&self, table: &TableSnapshot, rows: &[u32]) -> PlanResult<RecordBatch> {
-        self.made.project_batch(&canonical_batch(table.read(rows, &self.read).map_err(failed)?)?)
+        self.made.project_batch(&canonical_batch(table.read(rows, &self.read).map_err(from_store)?)?)
     }
 }
 

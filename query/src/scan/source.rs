@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::SchemaRef;
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use forebay_store::{Part, ScanColumn, TableSnapshot};
@@ -15,6 +15,7 @@ use super::remaining::Remaining;
 use super::sieve::Sieve;
 use crate::compact::lean;
 use crate::ending::Ending;
+use crate::error::from_store;
 use crate::floats::canonical;
 
 /// The most rows in a batch that carries values from extents: one cell may hold kilobytes.
@@ -160,7 +161,7 @@ impl RowSource {
             return Ok(None);
         }
         let read = self.work.table.read(&rows, &self.work.columns);
-        let batch = read.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let batch = read.map_err(from_store)?;
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let mut columns: Vec<ArrayRef> = batch.into_parts().1.into_iter().map(lean).map(canonical).collect();
         columns.extend(self.work.numbered.then(|| Arc::new(UInt32Array::from(rows)) as ArrayRef));

@@ -8,11 +8,12 @@ use arrow_array::types::UInt32Type;
 use arrow_array::{Array, BooleanArray, UInt32Array};
 use arrow_schema::SchemaRef;
 use datafusion::common::internal_err;
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use forebay_store::{ScanColumn, TableSnapshot};
 
 use super::columns::{looked_at, narrowed};
+use crate::error::from_store;
 use crate::floats::canonical_batch;
 
 /// Filters over some columns: rows that they refuse are not read any further.
@@ -34,7 +35,7 @@ impl Stage {
     /// The rows that are let through, in their order.
     pub(super) fn let_through(&self, table: &TableSnapshot, rows: Vec<u32>) -> PlanResult<Vec<u32>> {
         let batch = table.read(&rows, &self.columns);
-        let batch = canonical_batch(batch.map_err(|error| DataFusionError::External(Box::new(error)))?)?;
+        let batch = canonical_batch(batch.map_err(from_store)?)?;
         let answer = self.predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
         let Some(answer) = answer.as_boolean_opt() else {
             return internal_err!("a filter answered {}", answer.data_type());

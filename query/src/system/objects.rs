@@ -12,6 +12,7 @@ use forebay_store::{ObjectInfo, ObjectRef, PolicyInfo, Store, Tier, Timestamp};
 
 use super::Moment;
 use super::fields::Fields;
+use crate::error::from_store;
 
 /// A version, as somebody knows it.
 struct Row {
@@ -27,7 +28,7 @@ struct Row {
 }
 
 pub(super) fn make(moment: &Moment) -> Result<RecordBatch, ArrowError> {
-    let rows = rows(&moment.store).map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
+    let rows = rows(&moment.store).map_err(|error| ArrowError::ExternalError(Box::new(from_store(error))))?;
     Fields::default()
         .texts("key", rows.iter().map(|row| &row.key))
         .numbers("version", rows.iter().map(|row| row.version))

@@ -8,6 +8,7 @@ use forebay_store::{ScanOrder, TableSnapshot};
 
 use super::Moment;
 use super::fields::Fields;
+use crate::error::from_store;
 
 /// Rows whose fate is counted at a time.
 const COUNT_BATCH_ROWS: usize = 1 << 16;
@@ -42,7 +43,7 @@ fn fate(table: &TableSnapshot) -> Result<Fate, ArrowError> {
     let positions =
         ["step", "excluded_reason"].map(|column| table.arrow_schema().index_of(column)).into_iter();
     let positions = positions.collect::<Result<Vec<_>, _>>()?;
-    let outside = |error| ArrowError::ExternalError(Box::new(error));
+    let outside = |error| ArrowError::ExternalError(Box::new(from_store(error)));
     let mut fate = Fate { consumed: 0, excluded: 0 };
     for batch in table.scan(Some(&positions), ScanOrder::Arrival, COUNT_BATCH_ROWS).map_err(outside)? {
         let batch = batch.map_err(outside)?;

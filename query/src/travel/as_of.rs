@@ -5,7 +5,7 @@
 //!
 //! What a row was at a moment follows from what it is: it was inserted by then or not, each cell was final by then or not,
 //! and its step was committed by then or not. What was under way (claims, readiness) is not kept, so those columns are not
-//! there, nor is the reason of an exclusion, which has no time. Rows that were deleted since are gone, unless an archive
+//! there, nor is what has no time: the reason of an exclusion, and the versions that made a row, which become more. Rows that were deleted since are gone, unless an archive
 //! has them. Times of cells are exact for four seconds and to one part in 4,096 beyond.
 
 use std::sync::Arc;
@@ -23,7 +23,8 @@ use crate::history::{CommittedStep, History};
 use crate::system;
 
 /// What is not known of the past.
-pub(crate) const NOT_KEPT: [&str; 4] = ["is_processing", "state", "claim", "excluded_reason"];
+pub(crate) const NOT_KEPT: [&str; 5] =
+    ["is_processing", "state", "claim", "excluded_reason", "version_spans"];
 
 /// The function `as_of`.
 #[derive(Debug)]
@@ -136,10 +137,10 @@ fn view(table_name: &str, table: Arc<dyn TableProvider>, then: Then) -> PlanResu
                 shown.push(column(name));
                 continue;
             }
-            ("status", _) if name.ends_with("_status") => {
-                column(name).and(is_final(name.trim_end_matches("_status")))
-            }
-            ("status", _) => when(is_final(name.trim_end_matches("_at")), column(name)).end()?,
+            ("status", _) => match name.strip_suffix("_status") {
+                Some(data) => column(name).and(is_final(data)),
+                None => when(is_final(name.strip_suffix("_at").unwrap_or(name)), column(name)).end()?,
+            },
             _ => when(is_final(name), column(name)).end()?,
         };
         // Of the table as the others are, or the engine finds columns of one name with and without a table.

@@ -244,6 +244,7 @@ fn what_is_computed_is_one_zero_and_one_nan_as_well() {
     // -0.0 and 0.0 of version 1 and 2; NaN of 0/0, which has a sign on x86; the mean of infinities.
     let zeros =
         "SELECT sample_id, reward * -1.0 AS x, -reward AS y FROM solver WHERE reward = 0 OR reward = 1";
+    let mixed = "SELECT 0.0 AS z, 1 AS n UNION ALL SELECT -reward, 2 FROM solver WHERE reward = 0";
     let nans = "SELECT reward, CASE WHEN reward = 0 THEN reward / reward ELSE reward END AS x FROM solver";
     let means = "SELECT turn AS g, avg(reward) AS x FROM solver WHERE policy_version = 4 GROUP BY 1
         UNION ALL SELECT 7, 3.0 UNION ALL SELECT 8, CAST('NaN' AS DOUBLE)";
@@ -252,6 +253,21 @@ fn what_is_computed_is_one_zero_and_one_nan_as_well() {
         (&format!("SELECT x, count(*) FROM ({zeros}) t GROUP BY x ORDER BY x"), &["-1.0,1", "0.0,2"]),
         (&format!("SELECT count(DISTINCT y) FROM ({zeros}) t"), &["2"]),
         (&format!("SELECT count(*) FROM ({zeros}) t WHERE x IN (0, 7, 8, 9)"), &["2"]),
+        (&format!("SELECT count(*) FROM ({zeros}) t WHERE x BETWEEN 0 AND 9"), &["2"]),
+        (&format!("SELECT count(*) FROM ({zeros}) t WHERE 0 NOT BETWEEN x AND y"), &["1"]),
+        (&format!("SELECT sum(CASE x WHEN 0 THEN 1 ELSE 0 END) FROM ({zeros}) t"), &["2"]),
+        (&format!("SELECT count(*) FROM (SELECT z FROM ({mixed}) t GROUP BY ROLLUP(z)) u"), &["2"]),
+        (
+            &format!("SELECT count(*) FROM (SELECT z FROM ({mixed}) t GROUP BY GROUPING SETS ((z), ())) u"),
+            &["2"],
+        ),
+        (
+            &format!(
+                "SELECT z, grouping(z) AS g, count(*) AS n FROM ({mixed}) t GROUP BY CUBE(z) ORDER BY g, z"
+            ),
+            &["0.0,0,3", ",1,3"],
+        ),
+        (&format!("SELECT first_value(n ORDER BY z, n) FROM ({mixed}) t"), &["1"]),
         (&format!("SELECT count(*) FROM ({zeros}) t JOIN solver s ON s.reward = t.y"), &["4"]),
         (&format!("SELECT count(*) FROM solver WHERE reward IN (SELECT y FROM ({zeros}) t)"), &["2"]),
         (

@@ -25,6 +25,12 @@ fn kl_by_each_estimator() {
     close(&value(&run, &format!("kl({own}, {other})")), k3);
     close(&value(&run, &format!("kl({own}, {own})")), 0.0);
     assert_eq!(value(&run, "kl(NULL, [1.0])"), Json::Null);
+    let each = "SELECT kl([-1.0], [-1.5], e) AS v FROM (VALUES ('k1'), ('k2'), (NULL), ('k1')) t(e)";
+    assert_eq!(
+        run.column(each),
+        [json!(0.5), json!(0.125), Json::Null, json!(0.5)],
+        "each row by its own estimator"
+    );
     let error = run.error("SELECT kl([1.0], [1.0, 2.0])", Kind::Input);
     assert!(error.contains("one list has 1, the other 2"), "{error}");
     let error = run.error("SELECT kl([1.0], [1.0], 'k9')", Kind::Input);
@@ -82,6 +88,9 @@ fn spreads_of_groups() {
         ]
     );
     assert_eq!(value(&run, "zero_spread(CAST(NULL AS DOUBLE))"), Json::Null);
+    let infinite =
+        "SELECT spread(x) = 0 AS none FROM (VALUES (CAST('inf' AS DOUBLE)), (CAST('inf' AS DOUBLE))) t(x)";
+    assert_eq!(run.column(infinite), [json!(true)]);
     // Rounding makes a deviation of equal numbers.
     assert_eq!(run.column("SELECT zero_spread(x) FROM (SELECT 0.1 AS x FROM range(7))"), [json!(true)]);
 }

@@ -53,7 +53,7 @@ fn what_is_meant_otherwise_is_told_what_to_write() {
         ("SELECT state FROM as_of('solver', step => 1)", "no column is named state in a table as it was"),
         (
             "SELECT s.claim FROM as_of('solver', step => 1) s",
-            "(is_processing, state, claim, excluded_reason) is not kept",
+            "(is_processing, state, claim, excluded_reason, version_spans) is not kept",
         ),
         ("EXPLAIN SELECT * FROM as_of('solver', step => 1) WHERE is_processing", "is not kept"),
         ("SELECT rewrd FROM as_of('solver', step => 1)", "no column is named rewrd; did you mean reward?"),

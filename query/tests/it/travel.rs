@@ -56,6 +56,26 @@ fn a_table_as_of_a_step() {
     assert_eq!(run.rows(counted), [json!({"n": 2})]);
 }
 
+/// The columns that tell of a cell end in `_status` and `_at`, and so may the names of data.
+#[test]
+fn a_table_whose_own_columns_are_named_as_those_that_tell_of_cells_has_a_past_too() {
+    let run = Run::empty();
+    let schema = Schema::new()
+        .data("exit_status", DataType::Int32)
+        .data("updated_at", DataType::Int64)
+        .data("seen_at", DataType::Utf8);
+    run.store.create_table("runs", schema).unwrap();
+    let runs = run.store.table("runs").unwrap();
+    let cells = [("exit_status", 7.into()), ("updated_at", 1.into()), ("seen_at", "yesterday".into())];
+    runs.insert(0, "q1_0_0", cells).unwrap();
+    let sql = "SELECT exit_status AS e, exit_status_status AS es, updated_at AS u, updated_at_status AS us, updated_at_at IS NULL AS ua, \
+               seen_at AS s, seen_at_status AS ss, seen_at_at = seen_at_at AS sa FROM as_of('runs', version => 0)";
+    let now = json!({"e": 7, "es": true, "u": 1, "us": true, "ua": false, "s": "yesterday", "ss": true, "sa": true});
+    assert_eq!(run.rows(sql), [now]);
+    let error = run.error("SELECT version_spans FROM as_of('runs', version => 0)", Kind::Input);
+    assert!(error.contains("is not kept"), "{error}");
+}
+
 // PL-B08: what was undone is no past of the run
 #[test]
 fn the_past_after_a_rewind_is_that_of_the_steps_that_still_count() {

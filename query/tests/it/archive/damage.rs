@@ -62,6 +62,12 @@ fn a_file_that_is_not_as_it_was_written_is_named() {
             assert!(message.contains(expected) && message.contains(name), "{message}");
             assert!(message.contains("_commits/solver/2.1.json"), "the way out: {message}");
             assert!(message.contains(path.to_str().unwrap()), "{message}");
+            // Where several hold the error it is still the archive's.
+            error(
+                &session,
+                "SELECT count(b.reward) FROM solver a JOIN solver b USING (sample_id)",
+                Kind::Archive,
+            );
         }
         others_are_answered(&run, &opened(&run, &path));
     }
