@@ -68,8 +68,8 @@ impl<D: Share> DeviceTier<D> {
     ///
     /// # Errors
     /// As [`get`](Self::get), and [`DeviceTierError::Nowhere`] with both reasons when neither has it. What the parts hold is
-    /// undefined then if the device's reason is [`PublicationError::PublisherGone`] with `wrote`, [`PublicationError::Ended`] or
-    /// [`PublicationError::Damaged`], or the store's says so;
+    /// undefined then if the device's reason is [`PublicationError::PublisherGone`] with `wrote`, [`PublicationError::Ended`],
+    /// [`PublicationError::Unconfirmed`] or [`PublicationError::Damaged`], or the store's says so;
     /// [`DeviceTierError::Publication`] when it is on a device and of another layout, or this device does not copy.
     pub fn get_nearest(
         &self,

@@ -78,6 +78,26 @@ pub struct AdamWStep {
     pub epsilon: f32,
 }
 
+impl AdamWStep {
+    /// Whether all of them are numbers, and none is infinite.
+    pub(crate) fn is_finite(&self) -> bool {
+        let Self { gradient_scale, rate, keep, beta1, one_minus_beta1, .. } = *self;
+        let Self { beta2, one_minus_beta2, second_scale, epsilon, .. } = *self;
+        let all = [
+            gradient_scale,
+            rate,
+            keep,
+            beta1,
+            one_minus_beta1,
+            beta2,
+            one_minus_beta2,
+            second_scale,
+            epsilon,
+        ];
+        all.iter().all(|factor| factor.is_finite())
+    }
+}
+
 /// The arithmetic of the reference policy.
 ///
 /// A handle: cheap to clone, shared by trainer and rollout threads.

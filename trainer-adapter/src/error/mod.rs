@@ -256,8 +256,9 @@ pub enum Error {
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]
     EmptyCache,
-    /// The step's gradient is not finite. The cache is kept; drop it and lower the learning rate, or leave units out.
-    #[error("the gradient's norm is {norm}; the weights were left as they are")]
+    /// The step's gradient is not finite, or is not where it is divided by what the loss counts. The cache was emptied: lower the
+    /// learning rate, leave units out, or look at the rows' weights.
+    #[error("the gradient, of norm {norm}, is not finite in 32 bits; the weights were left as they are")]
     NotFinite {
         /// The norm found.
         norm: f64,

@@ -129,6 +129,9 @@ impl Objective {
     /// The policy term of a token, its advantage multiplied by its [`importance`](Self::importance). `sampled` is the log-probability
     /// that the current one is compared with.
     pub(crate) fn policy(&self, advantage: f32, log_prob: f32, sampled: f32) -> Term {
+        if advantage == 0.0 {
+            return Term::default(); // also where the ratio is infinite, and the product would be no number
+        }
         match self.policy_term {
             PolicyTerm::Score => Term { loss: -advantage * log_prob, slope: -advantage, bounded: false },
             PolicyTerm::Clipped { low, high } | PolicyTerm::ClippedTruncated { low, high, .. } => {

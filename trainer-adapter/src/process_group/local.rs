@@ -161,7 +161,7 @@ impl Drop for LocalProcess {
 
 /// Waits for something to happen to a file; false if it has not in this time.
 pub(super) fn becomes(file: impl AsFd, what: PollFlags, limit: Option<Duration>) -> io::Result<bool> {
-    let end = limit.map(|limit| Instant::now() + limit);
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit)); // one beyond all times is none
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let left = left.map(Timespec::try_from).transpose().map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -162,6 +162,19 @@ pub enum PublicationError {
         /// The version.
         version: u64,
     },
+    /// Values were copied, and then nothing more could be said with the publisher: whether they are the version is not known. What
+    /// the parts hold is undefined.
+    #[error(
+        "version {version} of {key:?} was copied and not confirmed, what arrived is not to be used: {why}; get again"
+    )]
+    Unconfirmed {
+        /// The key.
+        key: String,
+        /// The version.
+        version: u64,
+        /// Why.
+        why: Box<PublicationError>,
+    },
     /// What arrived is not what was published. What the parts hold is undefined.
     #[error(
         "version {version} of {key:?} has the fingerprint {found:016x} here, {published:016x} was published; get again"
@@ -221,6 +234,7 @@ impl PublicationError {
             | Self::PublisherGone { .. }
             | Self::Silent { .. }
             | Self::Ended { .. }
+            | Self::Unconfirmed { .. }
             | Self::Damaged { .. }
             | Self::Protocol { .. }
             | Self::Io { .. }

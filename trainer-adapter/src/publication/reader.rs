@@ -98,8 +98,8 @@ impl<D: Share> Reader<D> {
     ///
     /// # Errors
     /// As [`get`](Self::get), and [`PublicationError::Part`] when the parts are not those of the version. When the publisher is
-    /// gone in the middle (`wrote`), the version has ended or is damaged, or a copy failed, what the parts hold is undefined; after
-    /// all other errors it is what it was.
+    /// gone in the middle (`wrote`), the version has ended, is damaged or unconfirmed, or a copy failed, what the parts hold is
+    /// undefined; after all other errors it is what it was.
     pub fn get_into(
         &self,
         wanted: &Wanted<'_>,

@@ -23,7 +23,8 @@ impl<D: Share> Reader<D> {
         let of = targets_of(&self.device, &held.grant.form, targets)?;
         let copied = self.copy(&held, targets, &of);
         let (grant, pid, device) = (held.grant.clone(), held.pid, held.device.clone());
-        let still = held.end().map_err(after_the_copy).inspect_err(|error| self.after(error));
+        let still = held.end().inspect_err(|error| self.after(error));
+        let still = still.map_err(|error| after_the_copy(error, (key, grant.version)));
         copied?;
         self.accept(key, &grant, still?, (targets, &of))?;
         self.counters.got.fetch_add(1, Ordering::Relaxed);
@@ -102,12 +103,13 @@ impl<D: Share> Reader<D> {
     }
 }
 
-/// A publisher that is gone now was there when its values were copied.
-fn after_the_copy(error: PublicationError) -> PublicationError {
+/// A publisher that is gone now was there when its values were copied; and one with whom nothing more can be said does not say what
+/// became of the version meanwhile.
+fn after_the_copy(error: PublicationError, (key, version): (&str, u64)) -> PublicationError {
     match error {
         PublicationError::PublisherGone { key, pid, .. } => {
             PublicationError::PublisherGone { key, pid, wrote: true }
         }
-        other => other,
+        other => PublicationError::Unconfirmed { key: key.to_owned(), version, why: Box::new(other) },
     }
 }

@@ -210,11 +210,15 @@ impl States for FileStates {
 }
 
 impl FileStates {
-    /// A new file on stable storage, and the digest of its bytes; half of it may be there before the whole is.
+    /// A new file on stable storage, and the digest of its bytes; half of it may be there before the whole is. One that could not be
+    /// written whole is removed: it may be what fills the disk.
     fn write(&self, path: &Path, bytes: u64, fill: &mut Fill<'_>) -> io::Result<String> {
         let mut writer = PartWriter::new(File::create_new(path)?, bytes, &self.observer);
-        fill(&mut writer)?;
-        writer.finish()
+        let written = fill(&mut writer).and_then(|()| writer.finish());
+        if written.is_err() {
+            let _left = fs::remove_file(path); // nobody names it, and the failure is told
+        }
+        written
     }
 }
 

@@ -19,6 +19,9 @@ use crate::gradient::{
     Trajectory, UnitReport,
 };
 
+/// The most members of a group: more than anybody samples, and little memory.
+const MEMBERS_MAX: usize = 1 << 20;
+
 /// A trajectory's report and gradients: of the policy term, and of the terms that do not depend on the advantage.
 struct Computed<D: Device> {
     arrival: Arrival,
@@ -45,7 +48,7 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::OtherVersion`], [`Error::PositionTaken`] if the group does not belong here;
     /// [`Error::EmptyUnit`] without members; [`Error::NotLinear`] if the objective cannot be trained early with such rewards;
-    /// [`Error::Config`] if the reference is not finite, or the lower reward not below the higher.
+    /// [`Error::Config`] if there are more than 2^20 members, the reference is not finite, or the lower reward not below the higher.
     pub fn begin_group(&mut self, group: &OpenGroup<'_>) -> Result<Admission, Error> {
         self.check_group(group)?;
         let own = self.open_group_bytes();
@@ -75,6 +78,10 @@ impl<D: Device> Trainer<D> {
         self.check_unit(position, group.policy, group.version)?;
         if group.members == 0 {
             return Err(Error::EmptyUnit { position });
+        }
+        if group.members > MEMBERS_MAX {
+            let value = group.members.to_string();
+            return Err(Error::Config { field: "members", value, reason: "has to be at most 2^20" });
         }
         match group.rewards {
             RewardValues::Any { reference } if !reference.is_finite() => {
@@ -277,7 +284,7 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// [`Error::NoGroup`], [`Error::GroupIncomplete`] while members are missing, [`Error::GroupAdvantages`] if the advantages
-    /// do not fit the rewards, [`Error::SumRange`] if a sum left its range. The group stays open.
+    /// do not fit the rewards, [`Error::SumRange`] if a sum left its range, and if the device has failed. The group stays open.
     pub fn close_group(&mut self, position: usize, advantages: &[f64]) -> Result<UnitReport, Error> {
         let group = self.groups.get(&position).ok_or(Error::NoGroup { position })?;
         let missing = group.missing();
@@ -300,14 +307,34 @@ impl<D: Device> Trainer<D> {
         if !terms.is_empty() {
             let mut sum = self.cache.buffer(&self.device);
             self.device.combine_sums(&terms, &mut sum);
-            if !self.device.sum_of_squares(&sum).is_finite() {
+            let squares = self.device.sum_of_squares(&sum);
+            self.device.check()?; // a device that has failed gives no number either
+            if !squares.is_finite() {
                 return Err(Error::SumRange { position });
             }
             gradient = Some(sum);
         }
+        self.device.check()?;
         self.cache.add(&self.device, position, totals, gradient)?;
         self.groups.remove(&position);
         Ok(report)
+    }
+
+    /// The same, without those who have not come: they are excluded first, unless the group stays open.
+    pub(crate) fn close_with_who_came(
+        &mut self,
+        position: usize,
+        advantages: &[f64],
+    ) -> Result<UnitReport, Error> {
+        let group = self.groups.get_mut(&position).ok_or(Error::NoGroup { position })?;
+        let before = group.members.clone();
+        let expected = group.members.iter_mut().filter(|member| matches!(member, Member::Expected));
+        expected.for_each(|member| *member = Member::Excluded);
+        self.close_group(position, advantages).inspect_err(|_| {
+            if let Some(group) = self.groups.get_mut(&position) {
+                group.members = before;
+            }
+        })
     }
 
     /// Forgets an open group: it leaves numerator and denominator, and its place is free again.

@@ -44,16 +44,27 @@ impl TrainerOptions {
     pub fn validate(&self) -> Result<(), Error> {
         let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } = self.adamw;
         let at_least_zero = |value: f64| value.is_finite() && value >= 0.0;
+        let in_32_bits = |value: f64| (value as f32).is_finite();
         let entropy = f64::from(self.entropy_coefficient);
         let length =
             if let LossForm::ConstantLength(length) = self.loss_form { f64::from(length) } else { 1.0 };
         let Passes { epochs, mini_batch_units } = self.passes;
         let at_least_one = "has to be at least 1";
         let checks = [
-            ("learning_rate", learning_rate, at_least_zero(learning_rate), "has to be 0 or more"),
+            (
+                "learning_rate",
+                learning_rate,
+                at_least_zero(learning_rate) && in_32_bits(learning_rate),
+                "has to be 0 or more, and finite in 32 bits",
+            ),
             ("beta1", beta1, (0.0..1.0).contains(&beta1), "has to be in [0, 1)"),
             ("beta2", beta2, (0.0..1.0).contains(&beta2), "has to be in [0, 1)"),
-            ("epsilon", epsilon, epsilon.is_finite() && epsilon > 0.0, "has to be positive"),
+            (
+                "epsilon",
+                epsilon,
+                in_32_bits(epsilon) && epsilon as f32 > 0.0,
+                "has to be positive, in 32 bits too",
+            ),
             ("weight_decay", weight_decay, at_least_zero(weight_decay), "has to be 0 or more"),
             ("clip_norm", self.clip_norm, self.clip_norm > 0.0, "has to be positive"),
             ("entropy_coefficient", entropy, entropy.is_finite(), "has to be finite"),

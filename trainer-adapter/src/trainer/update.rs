@@ -51,6 +51,11 @@ impl<D: Device> Trainer<D> {
         let clipped = norm > self.options.clip_norm;
         let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
         let step = self.options.adamw.step(self.updates + 1, scale / denominator);
+        // The device computes in 32 bits: a denominator next to nothing makes infinite factors of finite ones.
+        if !step.is_finite() {
+            self.cache.clear();
+            return Err(Error::NotFinite { norm });
+        }
         let mut parameters = self.device.allocate(self.policy.layout().length());
         self.device.copy(&self.policy.parameters, &mut parameters);
         let (first, second) = (&mut self.first_moments, &mut self.second_moments);

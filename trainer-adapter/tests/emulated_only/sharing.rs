@@ -85,6 +85,32 @@ fn a_version_for_which_there_is_no_room_is_an_error_and_the_device_goes_on() {
     assert_eq!(reader.get(&Wanted::latest("solver")).unwrap().stamp.version, 1);
 }
 
+/// FX-69: the fingerprint of a version takes memory, and where a state fills the device there is none left.
+#[test]
+fn a_device_that_is_full_publishes_and_gets_into_what_it_has() {
+    let Pair { folder: _folder, libraries, devices, publisher, reader } = pair(["full", "filled"]);
+    let mut weights = devices[0].allocate(VALUES);
+    devices[0].upload(&[2.5; VALUES], &mut weights, 0);
+    let publish = |version| {
+        let part = PublishedPart { class: "weights", buffer: &weights, offset: 0, values: VALUES };
+        publisher.publish("solver", version, 0, &[part])
+    };
+    publish(2).unwrap(); // both slots are there
+    let mut target = devices[1].allocate_shared(VALUES).unwrap();
+    let mut get_into = || {
+        let mut parts = [TargetPart { class: "weights", buffer: &mut target, offset: 0 }];
+        reader.get_into(&Wanted::latest("solver"), &mut parts).map(|stamp| stamp.version)
+    };
+    assert_eq!(get_into().unwrap(), 2); // the slots are mapped
+    set_longest(&libraries[0], 0);
+    set_longest(&libraries[1], 0);
+    publish(3).unwrap();
+    devices.iter().for_each(|device| assert_eq!(device.check(), Ok(())));
+    let got = get_into();
+    assert!(matches!(got, Ok(3)), "{got:?}");
+    devices.iter().for_each(|device| assert_eq!(device.check(), Ok(())));
+}
+
 /// FX-69: memory is given back when nobody uses it any more, and not only when something else is copied.
 #[test]
 fn what_a_get_or_a_publish_used_is_let_go_of_without_another() {

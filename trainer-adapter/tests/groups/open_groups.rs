@@ -211,6 +211,21 @@ fn a_group_that_is_forgotten_leaves_no_trace_and_may_come_again() {
     finish(group, folder.path(), "forgotten");
 }
 
+/// Who has not come is excluded when the group is closed, not when it is not.
+#[test]
+fn a_group_that_could_not_be_closed_still_waits_for_its_members() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut group = started(folder.path(), 1);
+    let of_first = |member: usize| {
+        members(EARLY, 0).into_iter().find(|m| m.group.position == FIRST && m.member == member).unwrap()
+    };
+    group.add_trajectories(&[of_first(1), of_first(0)]).unwrap();
+    let refused = group.close_group(FIRST, &[1.0]).unwrap_err();
+    assert!(matches!(refused, GroupError::Refused { .. }), "{refused}");
+    let outcomes = group.add_trajectories(&[of_first(2)]).unwrap();
+    assert!(matches!(outcomes[..], [BatchOutcome::Accumulated { .. }]), "{outcomes:?}");
+}
+
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -95,6 +95,24 @@ fn changed_bytes_are_an_error_and_never_a_state() {
     }
 }
 
+/// A full disk stays full, if who cannot write a part leaves what he has of it.
+#[test]
+fn a_part_that_could_not_be_written_whole_leaves_no_file() {
+    let (folder, states) = states();
+    let full = |to: &mut dyn std::io::Write| {
+        to.write_all(&[0; 60])?;
+        Err(std::io::ErrorKind::StorageFull.into())
+    };
+    let short = |to: &mut dyn std::io::Write| to.write_all(&[0; 60]);
+    assert!(matches!(
+        states.stage_from("solver", "trainer", 100, &mut { full }),
+        Err(StatesError::Io { .. })
+    ));
+    assert!(states.stage_from("solver", "trainer", 100, &mut { short }).is_err());
+    let parts = folder.path().join("solver/parts");
+    assert_eq!(fs::read_dir(parts).unwrap().count(), 0);
+}
+
 #[test]
 fn names_that_lead_elsewhere_and_parts_that_were_never_staged_are_refused() {
     let (_folder, states) = states();

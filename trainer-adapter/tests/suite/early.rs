@@ -351,6 +351,8 @@ fn what_cannot_be_trained_early_is_refused_with_its_reason() {
         let refused = trainer.begin_group(&OpenGroup { rewards, ..group }).map_err(|error| error.kind());
         assert_eq!(refused, Err(ErrorKind::Input), "{rewards:?}");
     }
+    let crowd = trainer.begin_group(&OpenGroup { members: usize::MAX, ..group });
+    assert!(matches!(crowd, Err(Error::Config { field: "members", .. })), "{crowd:?}");
     assert_eq!(
         trainer.begin_group(&OpenGroup { members: 0, ..group }),
         Err(Error::EmptyUnit { position: 0 })

@@ -148,8 +148,10 @@ fn requests_that_cannot_be_generated_are_refused() {
     assert_eq!(refused(&[], options), Error::EmptyPrompt { row: 1 });
     assert_eq!(refused(&[1, 99], options), Error::Token { row: 1, token: 99, vocab_size: 37 });
     assert_eq!(refused(&[1; 33], options), Error::TooLong { row: 1, length: 65, limit: 64 });
-    let hot = GenerateOptions { temperature: f32::NAN, ..options };
-    assert!(matches!(refused(&[1], hot), Error::Config { field: "temperature", .. }));
+    for temperature in [f32::NAN, -0.5, f32::INFINITY, 1e-40, 9e-7] {
+        let hot = GenerateOptions { temperature, ..options };
+        assert!(matches!(refused(&[1], hot), Error::Config { field: "temperature", .. }), "{temperature}");
+    }
     assert!(generate(&device(1), &policy, &[], &options).unwrap().is_empty());
     let none = GenerateOptions { max_new_tokens: 0, ..options };
     assert_eq!(run(&policy, &PROMPTS, &none), vec![Generation::default(); 4]);

@@ -128,6 +128,33 @@ fn log_probs_of_bf16_are_accumulated_in_f32() {
     assert!(error > 1e-6 && error < 3e-2, "off by {error:.1e}");
 }
 
+/// A ratio may be infinite: of forced tokens, or where an engine says a sentinel. A row without an advantage adds nothing all the same.
+#[test]
+fn a_row_of_advantage_0_adds_nothing_whatever_its_ratio() {
+    for policy_term in [
+        PolicyTerm::CLIP_HIGHER,
+        PolicyTerm::ClippedTruncated { low: 0.2, high: 0.28, cap: 2.0 },
+        PolicyTerm::Truncated { cap: 2.0 },
+    ] {
+        let objective = Objective { policy_term, kl_coefficient: 0.0 };
+        let mut trainer = trainer(TrainerOptions::default(), objective);
+        let told = |value: &'static [f32]| (Some(value), Some(value));
+        let row = |advantage, (behaviour_log_probs, proximal_log_probs)| Row {
+            advantage,
+            behaviour_log_probs,
+            proximal_log_probs,
+            ..Row::new(&[1], &[2, 3])
+        };
+        let rows = [row(0.0, told(&[-200.0, -9999.0])), row(1.0, told(&[-3.0, -3.0]))];
+        trainer.accumulate(&Unit { position: 0, policy: "policy", version: 0, rows: &rows }).unwrap();
+        let report = trainer.apply();
+        assert!(
+            report.as_ref().is_ok_and(|report| report.gradient_norm > 0.0),
+            "{policy_term:?}: {report:?}"
+        );
+    }
+}
+
 /// Each bad row is refused by name, and the cache is as before.
 #[test]
 fn rows_that_do_not_fit_their_objective_are_refused() {

@@ -2,7 +2,7 @@
 
 use super::common::{accumulate, ragged_config, random_groups, shaken_policy};
 use crate::{TestDevice, device};
-use forebay_trainer_adapter::{Error, ErrorKind, LossForm, Sequence, Trainer, TrainerOptions, Unit};
+use forebay_trainer_adapter::{Error, ErrorKind, LossForm, Row, Sequence, Trainer, TrainerOptions, Unit};
 
 const VOCABULARY: usize = 37;
 
@@ -88,6 +88,18 @@ fn a_gradient_that_is_not_finite_moves_nothing() {
     assert_eq!((trainer.weights_sha256(), trainer.cache().rows), (before, 0));
 }
 
+/// What the loss counts may be next to nothing: the factor that divides by it is finite in 64 bits, and infinite in 32.
+#[test]
+fn a_step_whose_factors_are_infinite_in_32_bits_moves_nothing() {
+    let mut trainer = trainer(TrainerOptions::default());
+    let before = trainer.weights_sha256();
+    let rows = [Row { weight: 1e-42, ..Row::new(&[1], &[2, 3]) }];
+    trainer.accumulate(&Unit { position: 0, policy: "policy", version: 0, rows: &rows }).unwrap();
+    let refused = trainer.apply();
+    assert!(matches!(refused, Err(Error::NotFinite { .. })), "{refused:?}");
+    assert_eq!((trainer.weights_sha256(), trainer.cache().rows), (before, 0));
+}
+
 #[test]
 fn options_that_cannot_be_trained_with_are_named() {
     let with = |change: &dyn Fn(&mut TrainerOptions)| {
@@ -99,7 +111,9 @@ fn options_that_cannot_be_trained_with_are_named() {
         ("learning_rate", with(&|options| options.adamw.learning_rate = f64::NAN)),
         ("beta1", with(&|options| options.adamw.beta1 = 1.0)),
         ("beta2", with(&|options| options.adamw.beta2 = -0.1)),
+        ("learning_rate", with(&|options| options.adamw.learning_rate = 1e39)),
         ("epsilon", with(&|options| options.adamw.epsilon = 0.0)),
+        ("epsilon", with(&|options| options.adamw.epsilon = 1e-50)),
         ("weight_decay", with(&|options| options.adamw.weight_decay = -1.0)),
         ("clip_norm", with(&|options| options.clip_norm = 0.0)),
         ("entropy_coefficient", with(&|options| options.entropy_coefficient = f32::NAN)),

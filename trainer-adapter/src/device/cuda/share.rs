@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::copies::{CudaEvent, CudaStream};
 use super::kernel::{Argument, Kernel};
 use super::mapping::Mapping;
-use super::memory::Allocation;
+use super::memory::{Allocation, Pinned};
 use super::probe::{self, GpuUuid};
 use super::under_way::Kept;
 use super::{CudaBuffer, CudaDevice, CudaError};
@@ -62,24 +62,62 @@ impl CudaDevice {
         })
     }
 
-    /// One sum a run; none if the device has failed.
-    fn fingerprints(&self, buffer: &CudaBuffer, values: &Range<usize>, first: u64) -> Option<Vec<u64>> {
+    /// One sum a run. Whoever asks may have filled the device: then the sums go through memory of the host, and where none is to be
+    /// had either that is no failure of the device.
+    fn fingerprints(
+        &self,
+        buffer: &CudaBuffer,
+        values: &Range<usize>,
+        first: u64,
+    ) -> Result<Vec<u64>, Error> {
+        self.check()?;
+        let stream = &self.queue.stream;
         let mut sums = vec![0_u64; values.len().div_ceil(FINGERPRINT_RUN)];
-        let memory = self.queue.allocate(size_of_val(&sums[..]));
+        let bytes = size_of_val(&sums[..]);
+        let place = match Allocation::new(stream, bytes) {
+            Ok(memory) => SumsPlace::Device(memory),
+            Err(_) => SumsPlace::Host(Pinned::new(stream.context(), bytes).map_err(|error| refused(&error))?),
+        };
         let source = buffer.memory.address() + (VALUE * values.start) as u64;
         let arguments = [
             Argument::Address(source),
             Argument::Length(values.len() as u64),
             Argument::Length(first),
             Argument::Count(FINGERPRINT_RUN as u32),
-            Argument::Address(memory.address()),
+            Argument::Address(place.address()),
         ];
         // SAFETY: the range was checked by the caller; one sum a run.
         unsafe { self.queue.launch(Kernel::Fingerprint, [sums.len(), 1, 1], &arguments) };
-        let bytes = bytemuck::cast_slice_mut(&mut sums);
-        // SAFETY: the memory has as many bytes, and is freed by this stream.
-        self.queue.attempt(|| unsafe { self.queue.take(memory.address(), bytes) })?;
-        Some(sums)
+        let came = match &place {
+            SumsPlace::Device(memory) => {
+                let bytes = bytemuck::cast_slice_mut(&mut sums);
+                // SAFETY: the memory has as many bytes, and is freed by this stream.
+                self.queue.attempt(|| unsafe { self.queue.take(memory.address(), bytes) })
+            }
+            SumsPlace::Host(memory) => self.queue.attempt(|| stream.wait()).map(|()| {
+                // SAFETY: the memory has as many bytes, and the kernel that wrote them is done.
+                unsafe { memory.place().copy_to_nonoverlapping(sums.as_mut_ptr().cast(), bytes) };
+            }),
+        };
+        if came.is_none() {
+            std::mem::forget(place); // a kernel of a device that has failed may write there yet
+        }
+        self.check().map(|()| sums)
+    }
+}
+
+/// Where a kernel puts sums.
+enum SumsPlace {
+    Device(Allocation),
+    Host(Pinned),
+}
+
+impl SumsPlace {
+    fn address(&self) -> u64 {
+        match self {
+            SumsPlace::Device(memory) => memory.address(),
+            SumsPlace::Host(memory) => memory.place().addr() as u64, // the device reaches it at the host's own address
+        }
     }
 }
 
@@ -147,8 +185,7 @@ impl Share for CudaDevice {
     fn fingerprint(&self, buffer: &CudaBuffer, values: Range<usize>, first: u64) -> Result<u64, Error> {
         let lies = values.start <= values.end && lies_in(values.start, values.len(), buffer.length);
         assert!(lies, "the values of a fingerprint lie in their buffer");
-        let sums = self.fingerprints(buffer, &values, first);
-        self.check()?;
-        Ok(sums.unwrap_or_default().into_iter().fold(0, u64::wrapping_add))
+        let sums = self.fingerprints(buffer, &values, first)?;
+        Ok(sums.into_iter().fold(0, u64::wrapping_add))
     }
 }

@@ -204,12 +204,7 @@ impl<D: Device> Loaded<D> {
 
     /// Closes a group; who has not come is excluded first.
     pub(super) fn close(&mut self, position: usize, advantages: &[f64]) -> Result<(), Error> {
-        let open = self.trainer.arrived();
-        let (planned, arrived) = open.get(&position).ok_or(Error::NoGroup { position })?;
-        for member in (0..*planned).filter(|member| !arrived.contains(member)) {
-            self.trainer.exclude_member(position, member)?;
-        }
-        self.trainer.close_group(position, advantages).map(drop)
+        self.trainer.close_with_who_came(position, advantages).map(drop)
     }
 
     /// Forgets an open group, or everything in the cache.
