@@ -191,6 +191,38 @@ def test_what_cannot_be_written_is_not_there_in_memory_either(path):
     assert asyncio.run(main()) == [("kept", {})]
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_what_could_not_be_begun_is_still_in_the_queue(path, monkeypatch, many):
+    store = kept(path)
+
+    async def main():
+        for number in range(4):
+            await store.enqueue_rollout(input=number)
+        attempts, room = store.collections._attempts, [1]
+        insert = attempts.insert
+
+        async def with_room_for_one(items):
+            if not room:
+                raise forebay.CapacityError("no room")
+            room.pop()
+            return await insert(items)
+
+        monkeypatch.setattr(attempts, "insert", with_room_for_one)
+        if many:
+            begun = await store.dequeue_many_rollouts(limit=3)
+        else:
+            begun = [await store.dequeue_rollout()]
+        with pytest.raises(forebay.CapacityError):
+            await store.dequeue_rollout()
+        monkeypatch.undo()
+        while rollout := await store.dequeue_rollout():
+            begun.append(rollout)
+        return [rollout.input for rollout in begun]
+
+    assert asyncio.run(main()) == [0, 1, 2, 3]
+    store.store.close()
+
+
 def test_tables_of_somebody_else_are_refused(path):
     with forebay.open(path) as store:
         store.create_table("lightning", {"x": "int32"})

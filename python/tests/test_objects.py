@@ -10,6 +10,7 @@ from objects_ways import check, store, tensors  # noqa: F401
 
 import forebay
 import forebay.objects
+from forebay.objects import TensorSpec
 
 
 def test_what_was_set_is_got_bit_by_bit(store):
@@ -54,6 +55,15 @@ def test_what_is_wrong_is_said_and_nothing_is_seen(store):
         (lambda: objects.set("solver", {"a": "text"}), forebay.InputError, "type"),
         (lambda: objects.set("solver", {"a": object()}), forebay.InputError, "'a'"),
         (lambda: objects.set("solver", [1, 2]), forebay.InputError, "list"),
+        (lambda: objects.set("solver", {1: np.zeros(2)}), forebay.InputError, "1 is none"),
+        (lambda: objects.set("solver", {"a": [[1], [1, 2]]}), forebay.InputError, "'a' is no array"),
+        (lambda: objects.set("solver", tensors(1), memory_class=3), forebay.InputError, "not 3"),
+        (lambda: objects.set("solver", {"a": np.zeros(2)}, memory_class={"a": 3}), forebay.InputError, "3 for tensor 'a'"),
+        (lambda: objects.begin("solver", {"a": ("F32", (3,), "w")}), forebay.InputError, "TensorSpec"),
+        (lambda: objects.begin("solver", {"a": TensorSpec("F32", (-3,), "w")}), forebay.InputError, "(-3,)"),
+        (lambda: objects.set_many([1]), forebay.InputError, "[1]"),
+        (lambda: objects.delete_many(["solver"]), forebay.InputError, "'solver' is none"),
+        (lambda: objects.commit_together([]), forebay.InputError, "empty"),
         (lambda: objects.set("solver", {}), forebay.InputError, "0 tensors"),
         (lambda: objects.set("not a key", tensors(1)), forebay.InputError, "not a key"),
         (lambda: objects.set("solver", tensors(1), memory_class={"embed": "weights"}), forebay.InputError, "'head'"),

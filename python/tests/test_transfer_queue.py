@@ -258,6 +258,17 @@ def test_in_polling_mode_a_fetch_gives_an_empty_batch_instead_of_waiting(path):
         tq.close()
 
 
+def test_a_key_that_is_given_twice_is_refused_before_anything_is_written(queue):
+    with pytest.raises(ValueError, match="duplicated keys"):
+        queue.kv_batch_put(["c", "c"], "train", fields=batch(x=ragged(2, 1)))
+    for key, partition in ((None, "train"), ("c", None)):
+        with pytest.raises(ValueError, match="None is neither"):
+            queue.kv_put(key, partition, fields={"x": torch.tensor([1])})
+    assert queue.kv_list() == {} and queue.get_client().get_partition_list() == []
+    assert queue.get_client().kv_retrieve_meta(["d", "d"], "train", create=True).size == 2
+    assert list(queue.kv_list()["train"]) == ["d"]
+
+
 def test_keys_of_samples_are_given_for_each_or_not_at_all(queue):
     client = queue.get_client()
     queue.kv_batch_put(["a", "b"], "train", fields=batch(x=torch.ones(2, 1)))

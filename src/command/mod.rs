@@ -111,8 +111,9 @@ fn in_one_text(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whoever read our output has seen enough (`forebay sql … | head`).
+/// Whoever read our output has seen enough (`forebay sql … | head`). What lies deeper, below an error of another kind, is somebody
+/// else's pipe: a connection to a server, a rank.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let broken = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(broken))
+    let own = error.downcast_ref::<std::io::Error>(); // through what was said of it, and through nothing else
+    own.is_some_and(|own| own.kind() == std::io::ErrorKind::BrokenPipe)
 }

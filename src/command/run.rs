@@ -76,6 +76,10 @@ pub(super) fn run(arguments: &RunArguments) -> Result<()> {
         tokenizers.is_empty() || arguments.listen.is_some(),
         "--tokenizer is for those who ask at --listen, and that is not given"
     );
+    ensure!(
+        !arguments.token.is_file() || arguments.listen.is_some(),
+        "--token-file is for those who ask at --listen, and that is not given"
+    );
     let options = RunOptions {
         dir,
         resume: arguments.resume,

@@ -108,9 +108,10 @@ fn door(text: &str) -> Result<Door, String> {
     }
 }
 
-/// A file's mode, in octal.
+/// A file's mode, in octal, as `660` or `0o660`.
 fn mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    let mode =
+        u32::from_str_radix(text.strip_prefix("0o").unwrap_or(text), 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| format!("{text:?} is no mode of a file, such as 600 or 660"))
 }
 

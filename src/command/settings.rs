@@ -5,6 +5,7 @@
 //! typed, as flags, so a setting is declared, checked and explained in one place. Paths in the file are relative to the file.
 //! Of a flag that may come again, a variable and the file say all values at once, separated by commas.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::builder::ValueHint;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, Command};
+use toml::Spanned;
 
 use super::serve::ServeArguments;
 use super::tokenizers::named;
@@ -21,6 +23,8 @@ use super::tokenizers::named;
 const PREFIX: &str = "FOREBAY_SERVE_";
 /// The setting that names the file.
 const CONFIG: &str = "config";
+/// The setting whose numbers are octal, as those of files are.
+const SOCKET_MODE: &str = "socket-mode";
 /// What stands between several values of a setting, where it cannot be given again.
 const SEPARATOR: char = ',';
 
@@ -60,8 +64,11 @@ pub(super) fn gather(
     let file = typed(&words).or(named);
     let of_file = file.map(|file| from_file(&command, Path::new(&file))).transpose()?.unwrap_or_default();
     let mut gathered = words[..2].to_vec();
-    for found in of_file.iter().chain(&of_environment) {
-        gathered.push(found.word(&command)?);
+    // A switch is on where its word stands, so none may stand for one that the environment turns off.
+    let said_again = |found: &&Found| of_environment.iter().any(|other| other.flag == found.flag);
+    let of_file = of_file.iter().filter(|found| !(said_again(found) && is_switch(&command, &found.flag)));
+    for found in of_file.chain(&of_environment) {
+        gathered.extend(found.word(&command)?);
     }
     gathered.extend_from_slice(&words[2..]);
     Ok(gathered)
@@ -105,7 +112,7 @@ fn from_environment(
 fn from_file(command: &Command, file: &Path) -> Result<Vec<Found>> {
     let cannot = || format!("cannot take settings from {}", file.display());
     let text = std::fs::read_to_string(file).with_context(cannot)?;
-    let table: toml::Table = toml::from_str(&text).map_err(|error| {
+    let table: BTreeMap<String, Spanned<toml::Value>> = toml::from_str(&text).map_err(|error| {
         // Not the line itself, which the error would show: it may be a secret where another file was meant.
         let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
         anyhow::anyhow!("{}: line {line}: {}", cannot(), error.message())
@@ -116,12 +123,15 @@ fn from_file(command: &Command, file: &Path) -> Result<Vec<Found>> {
         let of_file = |flag: &str| flag.replace('-', "_");
         let argument = setting(command, &flag, &of_file).with_context(cannot)?;
         if flag == CONFIG {
-            bail!("{}: {key} = {value}: a file names no other", cannot());
+            bail!("{}: {key} = {}: a file names no other", cannot(), value.get_ref());
         }
-        let text = match value {
+        let is_octal = text.get(value.span()).is_some_and(|literal| literal.starts_with("0o"));
+        let text = match value.into_inner() {
             toml::Value::String(text) => text,
+            toml::Value::Integer(mode) if flag == SOCKET_MODE && is_octal => format!("{mode:o}"),
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
+            toml::Value::Boolean(on) if is_switch(command, &flag) => on.to_string(),
             other => bail!("{}: {key} = {other}: give text or a number", cannot()),
         };
         let values = each(argument, &text).map(|text| placed(file, argument, text)).collect();
@@ -157,6 +167,12 @@ fn setting<'c>(command: &'c Command, flag: &str, shown: &dyn Fn(&str) -> String)
     bail!("{} is no setting; {hint}", shown(flag))
 }
 
+/// Whether a setting is on or off.
+fn is_switch(command: &Command, flag: &str) -> bool {
+    let argument = command.get_arguments().find(|argument| argument.get_long() == Some(flag));
+    argument.is_some_and(|argument| matches!(argument.get_action(), ArgAction::SetTrue))
+}
+
 /// Whether a setting may be given again, each time with the name of a file.
 fn is_repeated(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::Append)
@@ -165,7 +181,8 @@ fn is_repeated(argument: &Arg) -> bool {
 /// A value of a file's setting: a path is meant from where the file is.
 fn placed(file: &Path, argument: &Arg, text: &str) -> OsString {
     let (name, path) = if is_repeated(argument) { named(text) } else { (None, text) };
-    let is_path = argument.get_value_hint() == ValueHint::AnyPath && !text.contains("://");
+    let paths = [ValueHint::AnyPath, ValueHint::DirPath, ValueHint::FilePath];
+    let is_path = paths.contains(&argument.get_value_hint()) && !text.contains("://");
     if !is_path || path.is_empty() {
         return text.into();
     }
@@ -175,8 +192,15 @@ fn placed(file: &Path, argument: &Arg, text: &str) -> OsString {
 }
 
 impl Found {
-    /// The setting as a word that might have been typed, if it can take the value.
-    fn word(&self, command: &Command) -> Result<OsString> {
+    /// The setting as a word that might have been typed, if it can take the value; none for a switch that is off.
+    fn word(&self, command: &Command) -> Result<Option<OsString>> {
+        if is_switch(command, &self.flag) {
+            return match self.value.to_str() {
+                Some("true" | "1") => Ok(Some(format!("--{}", self.flag).into())),
+                Some("false" | "0") => Ok(None),
+                _ => bail!("{}: {:?} is neither true nor false", self.origin, self.value.display()),
+            };
+        }
         let mut word = OsString::from(format!("--{}=", self.flag));
         word.push(&self.value);
         let tried = command.clone().try_get_matches_from([OsString::from("forebay"), word.clone()]);
@@ -187,7 +211,7 @@ impl Found {
                 bail!("{}: {reason}", self.origin)
             }
             // What it lacks may be among the others.
-            Ok(_) | Err(_) => Ok(word),
+            Ok(_) | Err(_) => Ok(Some(word)),
         }
     }
 }
@@ -263,6 +287,29 @@ mod tests {
             assert!(gathered(&words)[2].to_str().unwrap().ends_with("/second"), "{words:?}");
         }
         assert_eq!(gathered(&["--version"]).len(), 3);
+    }
+
+    #[test]
+    fn switches_modes_and_folders_are_said_as_a_file_says_such() {
+        let off = [("FOREBAY_SERVE_CHECK_VALUES", "false")];
+        for (file, variables, expected) in [
+            ("socket_mode = 0o660", &[][..], &["--socket-mode=660"][..]),
+            ("socket_mode = 660", &[], &["--socket-mode=660"]),
+            ("socket_mode = \"0o660\"", &[], &["--socket-mode=0o660"]),
+            ("host_folder = \"memory\"", &[], &["--host-folder=HERE/memory"]),
+            ("check_values = true", &[], &["--check-values"]),
+            ("check_values = false", &[], &[]),
+            ("check_values = \"true\"", &[], &["--check-values"]),
+            ("check_values = true", &off, &[]),
+        ] {
+            let words = gathered(file, variables, &[]).unwrap();
+            assert_eq!(words[2..words.len() - 1], *expected, "{file}");
+        }
+        let variables = [("FOREBAY_SERVE_READERS_WITHOUT_TOKEN", "1"), ("FOREBAY_SERVE_CHECK_VALUES", "yes")];
+        let words = gathered("", &variables[..1], &[]).unwrap();
+        assert_eq!(words[2], "--readers-without-token");
+        let error = format!("{:#}", gathered("", &variables, &[]).unwrap_err());
+        assert!(error.contains("FOREBAY_SERVE_CHECK_VALUES: \"yes\" is neither"), "{error}");
     }
 
     #[test]

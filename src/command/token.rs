@@ -16,6 +16,11 @@ pub(super) struct TokenArguments {
 }
 
 impl TokenArguments {
+    /// Whether the arguments name a file; the environment speaks to every command.
+    pub(super) fn is_file(&self) -> bool {
+        self.token_file.is_some()
+    }
+
     /// The token, where there is one.
     pub(super) fn read(&self) -> Result<Option<Token>> {
         let Some((text, origin)) = found(self.token_file.as_deref())? else { return Ok(None) };

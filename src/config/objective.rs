@@ -132,12 +132,18 @@ fn kl(sections: &Sections<'_>) -> Result<f32, ConfigError> {
 /// Keys that mean something only beside another: of whom they mean something, whether they are given, and what to do.
 type Beside = (&'static str, fn(&file::Objective) -> bool, fn(&AgentObjective) -> bool, &'static str);
 
-const BESIDE: [Beside; 4] = [
+const BESIDE: [Beside; 5] = [
     (
         "loss_length",
         |said| said.loss_length.is_some(),
         |made| matches!(made.loss_form, LossForm::ConstantLength(_)),
         "only loss = \"dr_grpo\" has a length; say so, or leave it out",
+    ),
+    (
+        "advantage_epsilon",
+        |said| said.advantage_epsilon.is_some(),
+        |made| made.estimator.scale != Scale::None,
+        "advantage = \"centred\" divides by no deviation; say another, or leave it out",
     ),
     ("clip_low", |said| said.clip_low.is_some(), is_clipped, CLIP),
     ("clip_high", |said| said.clip_high.is_some(), is_clipped, CLIP),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use forebay_pipeline::plan::Planner;
-use forebay_query::{Archive, ArchiveRule, Archiver, Format, Session};
+use forebay_query::{Archive, ArchiveRule, Archiver, Format, Options as QueryOptions, Session};
 use forebay_rollout_adapter::environment::Observer;
 use forebay_rollout_adapter::worker::{RolloutTasks, Worker};
 use forebay_server::Token;
@@ -78,7 +78,9 @@ pub fn run(config: &Config, options: &RunOptions) -> Result<Summary> {
     let groups = (ranks.as_ref(), committed_steps(&store));
     let mut trainers = open_policies(config, &data, &store, (devices, &begins), groups)?;
     let first = measure_all(config, options.visible, &data, &begins)?;
-    let overlap = train(config, options, &data, &planner, &store, &mut trainers)?;
+    let asked =
+        archive.map_or_else(QueryOptions::default, |archive| QueryOptions::default().archive(archive));
+    let overlap = train(config, options, (&data, &planner), (&store, &asked), &mut trainers)?;
     let ends: Vec<_> = trainers.iter().map(PolicyTrainer::policy).collect();
     let last = measure_all(config, options.visible, &data, &ends)?;
     let mut summary = summarize(config, &store, &trainers, first.into_iter().zip(last), overlap)?;
@@ -101,9 +103,8 @@ fn archived(store: &Store, to: &ArchiveTo) -> Result<(Archive, Archiving)> {
 fn train(
     config: &Config,
     options: &RunOptions,
-    data: &Data,
-    planner: &Planner,
-    store: &Store,
+    (data, planner): (&Data, &Planner),
+    (store, asked): (&Store, &QueryOptions),
     trainers: &mut [PolicyTrainer],
 ) -> Result<Overlap> {
     let (batch, tables) = (&config.file.batch, config.tables());
@@ -138,7 +139,7 @@ fn train(
         (done + 1..=config.steps).try_for_each(|step| {
             let spans = context.run(trainers, &planner.step(step))?;
             overlap.add(&spans, clock.take());
-            after_step(options, store, &progress, step, overlap, &tables)
+            after_step(options, (store, asked), &progress, step, overlap, &tables)
         })
     });
     progress.finish();
@@ -185,7 +186,7 @@ fn reference_generator(config: &Config, data: &Data, published: &Published) -> R
 /// Moves the bar on and, every few steps, asks the store how it goes.
 fn after_step(
     options: &RunOptions,
-    store: &Store,
+    (store, asked): (&Store, &QueryOptions),
     progress: &Progress,
     step: u64,
     overlap: Overlap,
@@ -206,7 +207,7 @@ fn after_step(
     });
     let sql = format!("{} ORDER BY agent DESC", selects.collect::<Vec<_>>().join(" UNION ALL "));
     let mut text = Vec::new();
-    Session::new(store)?.sql_blocking(&sql)?.render(Format::Table, &mut text, None)?;
+    Session::with_options(store, asked)?.sql_blocking(&sql)?.render(Format::Table, &mut text, None)?;
     if let Err(error) = progress.print(&String::from_utf8_lossy(&text)) {
         tracing::warn!(%error, "a progress table could not be printed; the run goes on");
     }

@@ -1,5 +1,7 @@
 //! `forebay admin`, and `verify` and `backup` of a store that a server has.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::process::Output;
 
 use forebay::store::{Consumer, DataType, Options, Schema, Store};
@@ -166,4 +168,39 @@ fn a_server_wants_a_token_with_the_scope_admin_from_a_file_or_the_environment() 
     assert!(of_environment.status.success(), "{}", stderr(&of_environment));
     let backup = ["admin", "backup", "--to", "x", "--connect", &url, "--token-file", &token("sesame")];
     refused(&backup, "--backup-dir");
+}
+
+/// A server that ends in the middle of a call leaves the same error of a pipe as a reader who has seen enough; only the latter is
+/// a success.
+#[test]
+fn a_connection_that_ends_is_a_failure_and_a_reader_who_goes_is_none() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("ends.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0]; // an empty SETTINGS frame of HTTP/2
+            _ = connection.write_all(&settings).and_then(|()| connection.read(&mut [0; 256]));
+        }
+    });
+    let (url, copy) = (format!("unix://{socket}"), scratch.path("copy"));
+    for words in [
+        vec!["verify", "--connect", &url],
+        vec!["admin", "overview", "--connect", &url],
+        vec!["backup", "--connect", &url, "--to", &copy],
+    ] {
+        let output = run(&words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output));
+        assert!(stderr(&output).starts_with("error: "), "{words:?}: {}", stderr(&output));
+    }
+
+    let dir = made(&scratch);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command =
+        forebay(&["sql", "--dir", &dir, "--format", "csv", "SELECT * FROM generate_series(1, 100000)"]);
+    let output = command.stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
 }

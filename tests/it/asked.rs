@@ -130,6 +130,10 @@ fn an_answer_goes_into_a_file_in_the_format_of_its_name() {
     let two = sql(&dir, &["--format", "arrow", "SELECT 1; SELECT 2"]);
     assert_eq!(two.status.code(), Some(2));
     assert!(stderr(&two).contains("one by one"), "{}", stderr(&two));
+    let texts = scratch.path("texts.csv");
+    let two = sql(&dir, &["--output", &texts, "SELECT 1 AS a; SELECT 2 AS b"]);
+    assert_eq!(two.status.code(), Some(2), "the second answer would take the place of the first");
+    assert!(stderr(&two).contains("one by one") && !Path::new(&texts).exists(), "{}", stderr(&two));
     let piped_bytes = sql(&dir, &["--format", "parquet", select]).stdout;
     assert!(piped_bytes.starts_with(b"PAR1"), "a pipe takes bytes");
 }

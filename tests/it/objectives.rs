@@ -82,13 +82,17 @@ fn an_objective_gives_the_same_weights_wherever_it_is_computed() {
 #[test]
 fn objectives_that_no_policy_can_have_are_refused_by_name() {
     let scratch = Scratch::new();
-    let cases: [(&str, &[&str]); 19] = [
+    let cases: [(&str, &[&str]); 20] = [
         ("loss = \"ppo\"", &["trainer.objective.loss = \"ppo\"", "\"dapo\"", "\"dr_grpo\""]),
         ("los = \"grpo\"", &["unknown field `los`", "did you mean `loss`?"]),
         ("loss = \"dr_grpo\"\nloss_length = 0", &["trainer.objective.loss_length = 0", "at least 1"]),
         ("loss_length = 9", &["trainer.objective.loss_length", "dr_grpo"]),
         ("advantage = \"mean\"", &["trainer.objective.advantage = \"mean\"", "\"centred\""]),
         ("advantage_epsilon = -1.0", &["trainer.objective.advantage_epsilon = -1", "0 or more"]),
+        (
+            "advantage = \"centred\"\nadvantage_epsilon = 0.5",
+            &["trainer.objective.advantage_epsilon", "divides by no deviation"],
+        ),
         ("policy_term = \"ppo\"", &["trainer.objective.policy_term = \"ppo\"", "\"truncated\""]),
         ("policy_term = \"clipped\"\nclip_low = 0.0", &["trainer.objective.clip_low = 0", "up to 1"]),
         ("policy_term = \"clipped\"\nclip_low = 1.5", &["trainer.objective.clip_low = 1.5", "up to 1"]),

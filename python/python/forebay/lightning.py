@@ -35,7 +35,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from ._forebay import Rows, Store, Table
-from .errors import InputError
+from .errors import Error, InputError
 
 __all__ = ["LightningStore"]
 
@@ -210,6 +210,31 @@ class LightningStore(InMemoryLightningStore):
             setattr(collections, f"_{name}", _Collection(like, _Journal(items, name, _no_columns), store))
         collections._spans = _Collection(collections._spans, _Journal(spans, "spans", _columns_of_span), store)
         self._go_on()
+
+    async def _post_dequeue_rollouts(self, rollout_ids: Sequence[str], worker_id: str | None) -> Sequence[Any]:
+        """What cannot be begun goes back to its place in the queue, from which agent-lightning took it before anything was written."""
+        try:
+            return await super()._post_dequeue_rollouts(rollout_ids, worker_id)
+        except BaseException:
+            self.collections.rollout_queue._items.extendleft(reversed(rollout_ids))
+            raise
+
+    async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> Sequence[Any]:
+        """One by one: those that were begun are their worker's, also where the next cannot be. The next call says why."""
+        begun: list[Any] = []
+        while len(begun) < limit:
+            try:
+                more = await super().dequeue_many_rollouts(limit=1, worker_id=worker_id)
+            except Error:
+                if not begun:
+                    raise
+                break
+            if not more:
+                if begun and worker_id is not None:  # who finds nothing is told to be idle
+                    await self._sync_workers_with_attempts([begun[-1].attempt], dequeue=True)
+                break
+            begun.extend(more)
+        return begun
 
     def _go_on(self) -> None:
         """What agent-lightning keeps in memory beside its collections, as the rows say."""

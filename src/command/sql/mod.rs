@@ -90,9 +90,8 @@ pub(super) fn run(arguments: &SqlArguments) -> Result<()> {
     ensure!(!statements.is_empty(), "there is no statement; write one SELECT");
     ensure!(
         statements.len() == 1 || !output.is_one_document(),
-        "{} statements give as many answers, and one {} file holds one; ask them one by one",
-        statements.len(),
-        output.format()
+        "{} statements give as many answers, and one file holds one; ask them one by one",
+        statements.len()
     );
     let runner = Runner::new(session, output)?;
     statements.iter().try_for_each(|statement| runner.run(statement).map(|_| ()))

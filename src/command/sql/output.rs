@@ -48,9 +48,10 @@ impl Output {
         self.format
     }
 
-    /// Whether a second answer behind the first would make neither readable.
+    /// Whether there is a place for one answer: a file is that of the latest, and a second one behind the first would make neither of
+    /// two documents readable.
     pub(super) fn is_one_document(&self) -> bool {
-        self.format.is_binary()
+        self.format.is_binary() || self.file.is_some()
     }
 
     /// Writes an answer, batch by batch as it comes. A file gets its name when it is whole.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError, WaitTimeout
 from .filling import Filling
 from .many import each
-from .tensors import TensorSpec, mapping_of, number, specs_of
+from .tensors import TensorSpec, checked, mapping_of, number, specs_of
 from .version import Version
 from .watch import Watch
 
@@ -112,6 +112,7 @@ class Objects:
         metadata: Mapping[str, str] | None,
     ) -> Filling:
         self._check_metadata(metadata)
+        specs = checked(specs)
         named = [(spec.memory_class, name, spec.dtype, list(spec.shape)) for name, spec in specs.items()]
         filling = Filling(self._calls.begin(key, named, number("expected", expected), published), dict(specs))
         if metadata:
@@ -128,6 +129,8 @@ class Objects:
         """Commits versions of several keys under one number, all or none: the shards of one state."""
         if not isinstance(fillings, (list, tuple)) or not all(isinstance(filling, Filling) for filling in fillings):
             raise InputError(f"fillings is a list of what begin() gave, not {fillings!r}")
+        if not fillings:
+            raise InputError("fillings is empty; give one at least")
         return self._calls.commit_together([filling._filling for filling in fillings])
 
     def get(
@@ -173,6 +176,8 @@ class Objects:
         """Sets the next version of each key, as ``set`` does. Gives its number, or the exception that it met, by key; raises the first
         of them where every key failed. Where the server cannot be reached, the keys that are left fail as the first did. At most 10,000
         keys, as in every call of many."""
+        if not isinstance(objects, Mapping):
+            raise InputError(f"objects is a mapping of keys to what set() takes, not {objects!r}")
         return each(objects, lambda key: self.set(key, objects[key], **how))
 
     def get_many(self, keys: Iterable[str], *, tier: str = "host") -> dict[str, Version | Exception]:
@@ -200,7 +205,10 @@ class Objects:
 
     def delete_many(self, versions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], bool | Exception]:
         """Removes versions; false for those that were not there. Results as those of ``set_many``."""
-        return each(list(versions), lambda of: self.delete(*of))
+        versions = list(versions)
+        if unpaired := [of for of in versions if not isinstance(of, tuple) or len(of) != 2]:
+            raise InputError(f"versions are pairs of a key and a number, and {unpaired[0]!r} is none")
+        return each(versions, lambda of: self.delete(*of))
 
     def watch(self, key: str) -> Watch:
         """New versions of a key from now on."""

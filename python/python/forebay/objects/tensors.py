@@ -94,11 +94,37 @@ def specs_of(tensors: Mapping[str, Any], memory_class: str | Mapping[str, str]) 
     def of(name: str) -> str:
         if isinstance(memory_class, str):
             return memory_class
+        if not isinstance(memory_class, Mapping):
+            raise InputError(f"memory_class is one class, or a class for each name, not {memory_class!r}")
         if name not in memory_class:
             raise InputError(f"memory_class names no class for tensor {name!r}")
+        if not isinstance(memory_class[name], str):
+            raise InputError(f"memory_class names {memory_class[name]!r} for tensor {name!r}; a class has a name")
         return memory_class[name]
 
+    if unnamed := [name for name in tensors if not isinstance(name, str)]:
+        raise InputError(f"tensors are named by texts, and {unnamed[0]!r} is none")
     return {name: spec_of(name, tensor, of(name)) for name, tensor in tensors.items()}
+
+
+def checked(specs: Any) -> Mapping[str, TensorSpec]:
+    """Specs as somebody gave them who has no tensors yet."""
+    if not isinstance(specs, Mapping):
+        raise InputError(f"specs is a mapping of names to TensorSpec, not {specs!r}")
+    for name, spec in specs.items():
+        if not isinstance(name, str):
+            raise InputError(f"tensors are named by texts, and {name!r} is none")
+        if not isinstance(spec, TensorSpec):
+            raise InputError(f"tensor {name!r} is described by a TensorSpec, not by {spec!r}")
+        if not isinstance(spec.memory_class, str) or not isinstance(spec.dtype, str):
+            raise InputError(f"tensor {name!r} is of a type and a memory class, which are texts, not {spec!r}")
+        try:
+            sides = [index(side) for side in spec.shape]
+        except TypeError:
+            sides = [-1]
+        if any(not 0 <= side < 1 << 63 for side in sides):
+            raise InputError(f"tensor {name!r} has the shape {spec.shape!r}, and sides are whole numbers, 0 or more")
+    return specs
 
 
 def spec_of(name: str, tensor: Any, memory_class: str) -> TensorSpec:
@@ -120,7 +146,10 @@ def array_of(name: str, tensor: Any) -> Any:
         return tensor
     if hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
         return np.from_dlpack(tensor)
-    array = np.asarray(tensor)
+    try:
+        array = np.asarray(tensor)
+    except (ValueError, TypeError) as unshaped:
+        raise InputError(f"tensor {name!r} is no array of numbers: {unshaped}") from unshaped
     if array.dtype == object:
         raise InputError(f"tensor {name!r} is one {type(tensor).__name__} and no array of numbers")
     return array

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -234,8 +235,8 @@ class TransferQueueClient:
         keys = [keys] if isinstance(keys, str) else list(keys)
         partitions = self._partitions
         there = partitions.keys.get(partition_id, {})
-        if create and (new := [key for key in keys if key not in there]):
-            partitions.put(partitions.begin(partition_id, list(new)), {}, None)
+        if create and (new := [key for key in dict.fromkeys(keys) if key not in there]):
+            partitions.put(partitions.begin(partition_id, new), {}, None)
             there = partitions.keys[partition_id]
         samples = [there[key] for key in keys if key in there]
         fields = common(samples)
@@ -271,6 +272,11 @@ class TransferQueueClient:
     @_in_a_turn
     def _put_keys(self, keys: list[str], partition: str, rows: dict[str, list[Any]], tags: Any) -> KVBatchMeta:
         """One record: the samples that are new, their fields and their tags."""
+        if twice := [key for key, count in Counter(keys).items() if count > 1]:
+            # In the words of ``KVBatchMeta``, which says so when all is written.
+            raise ValueError(f"Got duplicated keys. {twice} are there more than once; give each its own row.")
+        if None in keys or partition is None:
+            raise ValueError(f"a key and a partition are texts, and None is neither: {keys!r} of {partition!r}")
         partitions = self._partitions
         there = partitions.keys.get(partition, {})
         new = iter(partitions.begin(partition, [key for key in keys if key not in there]))
