@@ -1,6 +1,8 @@
 //! A GPU that fails, and GPUs in another order: each on an emulation of its own.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Mutex;
 
 use forebay_trainer_adapter::device::cuda::{CudaError, CudaLibraries, CudaOptions, Gpu, gpus};
 use forebay_trainer_adapter::device::{CopyRange, Exchanged, exchange};
@@ -11,8 +13,11 @@ use forebay_trainer_adapter::{
 
 use crate::emulation;
 
-/// A copy of the emulation under another name: it has its own devices and its own state.
-pub(super) fn apart(name: &str) -> CudaLibraries {
+/// A copy of the emulation under another name: it has its own devices and its own state. A name that is used twice would change a
+/// library that runs.
+pub(super) fn apart(name: &'static str) -> CudaLibraries {
+    static TAKEN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    assert!(TAKEN.lock().unwrap().insert(name), "{name} is another test's");
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}-{}.so", std::process::id()));
     std::fs::copy(emulation::emulation(), &made).unwrap();
     CudaLibraries::all_in(&made)

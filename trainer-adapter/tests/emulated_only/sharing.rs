@@ -57,7 +57,7 @@ struct Pair {
     reader: Reader<CudaDevice>,
 }
 
-fn pair(names: [&str; 2]) -> Pair {
+fn pair(names: [&'static str; 2]) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let libraries = names.map(apart);
     let devices = [0, 1].map(|at: usize| {
@@ -88,7 +88,8 @@ fn a_version_for_which_there_is_no_room_is_an_error_and_the_device_goes_on() {
 /// FX-69: the fingerprint of a version takes memory, and where a state fills the device there is none left.
 #[test]
 fn a_device_that_is_full_publishes_and_gets_into_what_it_has() {
-    let Pair { folder: _folder, libraries, devices, publisher, reader } = pair(["full", "filled"]);
+    let Pair { folder: _folder, libraries, devices, publisher, reader } =
+        pair(["publishes-full", "gets-full"]);
     let mut weights = devices[0].allocate(VALUES);
     devices[0].upload(&[2.5; VALUES], &mut weights, 0);
     let publish = |version| {
