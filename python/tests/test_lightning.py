@@ -191,8 +191,9 @@ def test_what_cannot_be_written_is_not_there_in_memory_either(path):
     assert asyncio.run(main()) == [("kept", {})]
 
 
+@pytest.mark.parametrize("worker", [None, "w1"])
 @pytest.mark.parametrize("many", [False, True])
-def test_what_could_not_be_begun_is_still_in_the_queue(path, monkeypatch, many):
+def test_what_could_not_be_begun_is_still_in_the_queue(path, monkeypatch, many, worker):
     store = kept(path)
 
     async def main():
@@ -207,11 +208,15 @@ def test_what_could_not_be_begun_is_still_in_the_queue(path, monkeypatch, many):
             room.pop()
             return await insert(items)
 
+        async def without_room(items, update_fields=None):
+            raise forebay.CapacityError("no room")
+
         monkeypatch.setattr(attempts, "insert", with_room_for_one)
+        monkeypatch.setattr(store.collections._workers, "upsert", without_room)
         if many:
-            begun = await store.dequeue_many_rollouts(limit=3)
+            begun = await store.dequeue_many_rollouts(limit=3, worker_id=worker)
         else:
-            begun = [await store.dequeue_rollout()]
+            begun = [await store.dequeue_rollout(worker_id=worker)]
         with pytest.raises(forebay.CapacityError):
             await store.dequeue_rollout()
         monkeypatch.undo()

@@ -125,7 +125,11 @@ fn from_file(command: &Command, file: &Path) -> Result<Vec<Found>> {
         if flag == CONFIG {
             bail!("{}: {key} = {}: a file names no other", cannot(), value.get_ref());
         }
-        let is_octal = text.get(value.span()).is_some_and(|literal| literal.starts_with("0o"));
+        let literal = text.get(value.span()).unwrap_or_default();
+        let is_octal = literal.starts_with("0o");
+        if flag == SOCKET_MODE && (literal.starts_with("0x") || literal.starts_with("0b")) {
+            bail!("{}: {key} = {literal}: a mode is octal, such as 0o660", cannot());
+        }
         let text = match value.into_inner() {
             toml::Value::String(text) => text,
             toml::Value::Integer(mode) if flag == SOCKET_MODE && is_octal => format!("{mode:o}"),
@@ -317,6 +321,7 @@ mod tests {
         for (file, variables, named) in [
             ("connection_max = 5", vec![], "did you mean connections_max?"),
             ("wibble = 5", vec![], "there are"),
+            ("socket_mode = 0x1b0", vec![], "socket_mode = 0x1b0: a mode is octal"),
             ("connections_max = true", vec![], "connections_max = true: give text or a number"),
             ("connections_max = -5", vec![], "serve.toml: invalid value '-5'"),
             ("grpc = \"here\"", vec![], "serve.toml: invalid value 'here'"),

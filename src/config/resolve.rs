@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_pipeline::route::{Agent as RouteAgent, Router};
-use forebay_trainer_adapter::{AdamW, EarlyOptions, Passes, PolicyConfig, TrainerOptions};
+use forebay_trainer_adapter::{AdamW, EarlyOptions, GenerateOptions, Passes, PolicyConfig, TrainerOptions};
 
 use super::device::{DeviceChoice, resolve_device};
 use super::error::ConfigError;
@@ -189,8 +189,8 @@ fn check_numbers(file: &file::File) -> Result<(), ConfigError> {
     )?;
     let alone = "one trajectory has nothing to be compared with; give at least 2";
     check(batch.group_size >= 2, "batch.group_size", &batch.group_size, alone)?;
-    let positive = rollout.temperature > 0.0 && rollout.temperature.is_finite();
-    check(positive, "rollout.temperature", &rollout.temperature, "give a finite number above 0")?;
+    let positive = rollout.temperature >= GenerateOptions::TEMPERATURE_MIN && rollout.temperature.is_finite();
+    check(positive, "rollout.temperature", &rollout.temperature, "give a finite number, 1e-6 or more")?;
     check(
         (0.0..=1.0).contains(&file.trainer.learning_rate_end),
         "trainer.learning_rate_end",

@@ -207,7 +207,15 @@ fn after_step(
     });
     let sql = format!("{} ORDER BY agent DESC", selects.collect::<Vec<_>>().join(" UNION ALL "));
     let mut text = Vec::new();
-    Session::with_options(store, asked)?.sql_blocking(&sql)?.render(Format::Table, &mut text, None)?;
+    let answer = Session::with_options(store, asked).and_then(|session| session.sql_blocking(&sql));
+    match answer {
+        Ok(answer) => answer.render(Format::Table, &mut text, None)?,
+        // An archive that is out of reach is no business of the training: what moves versions there tries again.
+        Err(error) => {
+            tracing::warn!(%error, "the store could not be asked for a progress table; the run goes on");
+            return Ok(());
+        }
+    }
     if let Err(error) = progress.print(&String::from_utf8_lossy(&text)) {
         tracing::warn!(%error, "a progress table could not be printed; the run goes on");
     }

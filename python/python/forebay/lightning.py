@@ -219,8 +219,19 @@ class LightningStore(InMemoryLightningStore):
             self.collections.rollout_queue._items.extendleft(reversed(rollout_ids))
             raise
 
+    async def _sync_workers_with_attempts(self, attempts: Sequence[Any], dequeue: bool = False) -> None:
+        """What a worker does is told beside what it was given: where that cannot be written, the rollout is its own all the same."""
+        try:
+            await super()._sync_workers_with_attempts(attempts, dequeue=dequeue)
+        except Error as unwritten:
+            if not dequeue:
+                raise
+            _LOG.warning("what a worker was given could not be written of the worker: %s", unwritten)
+
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> Sequence[Any]:
         """One by one: those that were begun are their worker's, also where the next cannot be. The next call says why."""
+        if limit < 1:
+            return await super().dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         begun: list[Any] = []
         while len(begun) < limit:
             try:

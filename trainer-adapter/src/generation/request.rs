@@ -4,9 +4,6 @@ use crate::error::Error;
 use crate::policy::PolicyConfig;
 use crate::random::SampleKey;
 
-/// The least temperature above 0: below it, logits that are divided by it leave the range of 32 bits.
-const TEMPERATURE_MIN: f32 = 1e-6;
-
 /// A response to be sampled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GenerateRequest<'a> {
@@ -46,9 +43,12 @@ pub struct Generation {
 }
 
 impl GenerateOptions {
+    /// The least temperature above 0: below it, logits that are divided by it leave the range of 32 bits.
+    pub const TEMPERATURE_MIN: f32 = 1e-6;
+
     /// Checks options and requests against a policy.
     pub(super) fn check(&self, config: &PolicyConfig, requests: &[GenerateRequest<'_>]) -> Result<(), Error> {
-        let sampled = self.temperature.is_finite() && self.temperature >= TEMPERATURE_MIN;
+        let sampled = self.temperature.is_finite() && self.temperature >= Self::TEMPERATURE_MIN;
         if !(sampled || self.temperature == 0.0) {
             let (field, reason) =
                 ("temperature", "has to be 0, which takes the likeliest token, or at least 1e-6");

@@ -129,9 +129,12 @@ impl Objective {
     /// The policy term of a token, its advantage multiplied by its [`importance`](Self::importance). `sampled` is the log-probability
     /// that the current one is compared with.
     pub(crate) fn policy(&self, advantage: f32, log_prob: f32, sampled: f32) -> Term {
-        if advantage == 0.0 {
-            return Term::default(); // also where the ratio is infinite, and the product would be no number
-        }
+        let term = self.policy_of(advantage, log_prob, sampled);
+        // Nothing, also where the ratio is infinite and the product no number.
+        if advantage == 0.0 { Term { loss: 0.0, slope: 0.0, ..term } } else { term }
+    }
+
+    fn policy_of(&self, advantage: f32, log_prob: f32, sampled: f32) -> Term {
         match self.policy_term {
             PolicyTerm::Score => Term { loss: -advantage * log_prob, slope: -advantage, bounded: false },
             PolicyTerm::Clipped { low, high } | PolicyTerm::ClippedTruncated { low, high, .. } => {

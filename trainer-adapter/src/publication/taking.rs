@@ -11,6 +11,7 @@ use super::wanted::{Source, Stamp};
 use super::wire::Grant;
 use super::writing::finish;
 use crate::device::{DeviceRange, Share};
+use crate::error::Error;
 
 impl<D: Share> Reader<D> {
     /// Copies what is held, ends the hold, and looks whether what arrived is the version.
@@ -54,7 +55,13 @@ impl<D: Share> Reader<D> {
         }
         self.options.observer.reached(Step::Released);
         let Some(published) = grant.fingerprint else { return Ok(()) };
-        let found = self.fingerprint(&grant.form, targets, of)?;
+        // Without memory to add it up nobody knows what arrived; a device that has failed says so itself.
+        let found = self.fingerprint(&grant.form, targets, of).map_err(|error| match error {
+            PublicationError::Device(Error::Share { .. }) => {
+                PublicationError::Unconfirmed { key: key.clone(), version, why: Box::new(error) }
+            }
+            other => other,
+        })?;
         if found != published {
             refused();
             return Err(PublicationError::Damaged { key, version, found, published });

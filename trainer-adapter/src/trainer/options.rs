@@ -45,6 +45,7 @@ impl TrainerOptions {
         let AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } = self.adamw;
         let at_least_zero = |value: f64| value.is_finite() && value >= 0.0;
         let in_32_bits = |value: f64| (value as f32).is_finite();
+        let decays = at_least_zero(weight_decay) && in_32_bits(learning_rate * weight_decay);
         let entropy = f64::from(self.entropy_coefficient);
         let length =
             if let LossForm::ConstantLength(length) = self.loss_form { f64::from(length) } else { 1.0 };
@@ -65,7 +66,12 @@ impl TrainerOptions {
                 in_32_bits(epsilon) && epsilon as f32 > 0.0,
                 "has to be positive, in 32 bits too",
             ),
-            ("weight_decay", weight_decay, at_least_zero(weight_decay), "has to be 0 or more"),
+            (
+                "weight_decay",
+                weight_decay,
+                decays,
+                "has to be 0 or more, and finite in 32 bits times the learning rate",
+            ),
             ("clip_norm", self.clip_norm, self.clip_norm > 0.0, "has to be positive"),
             ("entropy_coefficient", entropy, entropy.is_finite(), "has to be finite"),
             ("loss_form.constant_length", length, length > 0.0, "has to be positive"),

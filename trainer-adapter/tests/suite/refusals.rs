@@ -115,6 +115,7 @@ fn options_that_cannot_be_trained_with_are_named() {
         ("epsilon", with(&|options| options.adamw.epsilon = 0.0)),
         ("epsilon", with(&|options| options.adamw.epsilon = 1e-50)),
         ("weight_decay", with(&|options| options.adamw.weight_decay = -1.0)),
+        ("weight_decay", with(&|options| options.adamw.weight_decay = 1e300)),
         ("clip_norm", with(&|options| options.clip_norm = 0.0)),
         ("entropy_coefficient", with(&|options| options.entropy_coefficient = f32::NAN)),
         ("loss_form.constant_length", with(&|options| options.loss_form = LossForm::ConstantLength(0))),

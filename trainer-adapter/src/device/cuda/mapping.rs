@@ -182,4 +182,4 @@ fn rounded(driver: &Driver, properties: &CUmemAllocationProp, bytes: usize) -> R
     rounded.ok_or_else(|| driver.refused("cuMemCreate", OUT_OF_MEMORY))
 }
 
-const OUT_OF_MEMORY: u32 = 2;
+pub(super) const OUT_OF_MEMORY: u32 = 2;

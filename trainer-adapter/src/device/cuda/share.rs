@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::copies::{CudaEvent, CudaStream};
 use super::kernel::{Argument, Kernel};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, OUT_OF_MEMORY};
 use super::memory::{Allocation, Pinned};
 use super::probe::{self, GpuUuid};
 use super::under_way::Kept;
@@ -76,7 +76,14 @@ impl CudaDevice {
         let bytes = size_of_val(&sums[..]);
         let place = match Allocation::new(stream, bytes) {
             Ok(memory) => SumsPlace::Device(memory),
-            Err(_) => SumsPlace::Host(Pinned::new(stream.context(), bytes).map_err(|error| refused(&error))?),
+            Err(CudaError::Call { code: OUT_OF_MEMORY, .. }) => {
+                SumsPlace::Host(Pinned::new(stream.context(), bytes).map_err(|error| refused(&error))?)
+            }
+            Err(error) => {
+                let told = refused(&error);
+                self.queue.attempt(|| Err::<(), _>(error)); // which is the device's end
+                return self.check().and(Err(told));
+            }
         };
         let source = buffer.memory.address() + (VALUE * values.start) as u64;
         let arguments = [
