@@ -13,7 +13,8 @@ use super::declaration::ConsumerKind;
 use super::group::{Group, GroupName};
 use super::groups::{GroupId, Groups};
 use super::partition::{Words, chain};
-use super::rows::{CLOSED_OUT, MEMBER, claim_of, is_done};
+use super::recall::Recall;
+use super::rows::{MEMBER, claim_of, is_closed_out, is_done};
 use super::state::{ConsumedTable, ConsumerState, Fallout, LATE};
 use crate::table::{Identity, Progress, TableState};
 
@@ -38,28 +39,6 @@ pub(crate) struct Back<'a> {
     pub(crate) held: &'a HashMap<u32, u64>,
     /// What is known still.
     pub(crate) recall: Recall,
-}
-
-/// What a rewind knows still of the rows and groups that come back; each knows what those before it do. It became more with time,
-/// and the record of a rewind says which holds, so that an old log means what it meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Recall {
-    /// What was said of groups, and what tasks had done while they held a row.
-    Said = 0,
-    /// Groups keep their size: members that were deleted, and in which order rows came.
-    Sizes = 1,
-    /// What became of a row of a task after it was left out: that its holder finished it, or that its group was closed without it.
-    Since = 2,
-}
-
-impl Recall {
-    /// What rewinds know now.
-    pub(crate) const LATEST: Self = Recall::Since;
-
-    /// By the number in a record.
-    pub(crate) fn of(number: u16) -> Option<Self> {
-        [Recall::Said, Recall::Sizes, Recall::Since].into_iter().find(|recall| *recall as u16 == number)
-    }
 }
 
 impl Groups {
@@ -217,9 +196,7 @@ impl ConsumerState {
             (Progress::Out, _) if status.is_excluded() => (Progress::Out, number),
             (_, _) if status.is_excluded() => (Progress::Out, MEMBER),
             (Progress::Out, Some(claim)) => (Progress::Leased, claim),
-            (Progress::Out, None) if number & CLOSED_OUT != 0 && back.recall >= Recall::Since => {
-                (Progress::Out, number)
-            }
+            (Progress::Out, None) if is_closed_out(number, back.recall) => (Progress::Out, number),
             (Progress::Out, None) if is_done(number, back.recall) => (Progress::Done, claim_of(number)),
             (Progress::Leased | Progress::Accumulated | Progress::Done, _) => (progress, number),
             (Progress::Waiting | Progress::Ready | Progress::Out, _) => (Progress::Waiting, 0),

@@ -6,7 +6,7 @@ use super::condition::{number_of, priority_bits};
 use super::declaration::ConsumerKind;
 use super::groups::GroupId;
 use super::partition::Words;
-use super::reindex::Recall;
+use super::recall::Recall;
 use super::state::{ConsumedTable, ConsumerState, Fallout};
 use crate::origin::EXTERNAL;
 use crate::table::{Identity, Progress, Purpose, RowMeta, TableState};
@@ -23,6 +23,11 @@ pub(super) const CLOSED_OUT: u64 = 1 << 60;
 /// Whether [`Progress::Out`] says by `number` that the row's task has done it, for a rewind that knows so much.
 pub(super) fn is_done(number: u64, recall: Recall) -> bool {
     number & DONE != 0 && (number & DONE_SINCE == 0 || recall >= Recall::Since)
+}
+
+/// Whether it says that the row's group was closed without it, for a rewind that knows so much.
+pub(super) fn is_closed_out(number: u64, recall: Recall) -> bool {
+    number & CLOSED_OUT != 0 && recall >= Recall::Since
 }
 
 /// The claim by which it was done.

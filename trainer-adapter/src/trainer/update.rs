@@ -44,15 +44,11 @@ impl<D: Device> Trainer<D> {
         };
         let norm = self.device.sum_of_squares(gradient).sqrt() / denominator;
         self.device.check()?;
-        if !norm.is_finite() {
-            self.cache.clear();
-            return Err(Error::NotFinite { norm });
-        }
         let clipped = norm > self.options.clip_norm;
         let scale = if clipped { self.options.clip_norm / norm } else { 1.0 };
         let step = self.options.adamw.step(self.updates + 1, scale / denominator);
         // The device computes in 32 bits: a denominator next to nothing makes infinite factors of finite ones.
-        if !step.is_finite() {
+        if !(norm.is_finite() && step.is_finite()) {
             self.cache.clear();
             return Err(Error::NotFinite { norm });
         }

@@ -72,7 +72,7 @@ class Objects:
         number("version", version)
         tensors = mapping_of(tensors)
         specs = specs_of(tensors, memory_class)
-        with self.begin(key, specs, expected=expected, metadata=metadata) as filling:
+        with self._begin(key, specs, expected, False, metadata) as filling:
             for name, tensor in tensors.items():
                 filling.write(name, tensor)
             return filling.commit(version=version)
@@ -101,7 +101,7 @@ class Objects:
         metadata: Mapping[str, str] | None = None,
     ) -> Filling:
         """Begins a version that is filled in parts; leaving it without ``commit`` gives it up."""
-        return self._begin(key, specs, expected, False, metadata)
+        return self._begin(key, checked(specs), expected, False, metadata)
 
     def _begin(
         self,
@@ -112,7 +112,6 @@ class Objects:
         metadata: Mapping[str, str] | None,
     ) -> Filling:
         self._check_metadata(metadata)
-        specs = checked(specs)
         named = [(spec.memory_class, name, spec.dtype, list(spec.shape)) for name, spec in specs.items()]
         filling = Filling(self._calls.begin(key, named, number("expected", expected), published), dict(specs))
         if metadata:

@@ -55,11 +55,6 @@ impl Runs {
     }
 }
 
-/// The device reaches pinned memory at the host's own address.
-fn address_of(memory: &Pinned) -> u64 {
-    memory.place().addr() as u64
-}
-
 impl CudaDevice {
     pub(super) fn sum_up_on(
         &self,
@@ -72,7 +67,7 @@ impl CudaDevice {
         check_sums(&values, run, source.length, (offset, target.length));
         let value = |index: usize| (size_of::<f32>() * index) as u64;
         let runs = Runs { address: source.memory.address() + value(values.start), length: values.len(), run };
-        let sums = address_of(&target.memory) + value(offset);
+        let sums = target.memory.address() + value(offset);
         let made = self.queue.attempt(|| {
             let bytes = runs.count() * PARTS * size_of::<u32>();
             stream.parts.with(self.queue.stream.context(), bytes, |parts| {
@@ -82,7 +77,7 @@ impl CudaDevice {
                     if runs.length == 0 {
                         return Ok(());
                     }
-                    self.launch_sums(stream, &runs, (address_of(parts), sums))
+                    self.launch_sums(stream, &runs, (parts.address(), sums))
                 }))
             })
         });

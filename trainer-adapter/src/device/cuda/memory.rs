@@ -104,6 +104,11 @@ impl Pinned {
     pub(super) fn place(&self) -> *mut u8 {
         self.place.0
     }
+
+    /// Where the device reaches it: at the host's own address.
+    pub(super) fn address(&self) -> u64 {
+        self.place().addr() as u64
+    }
 }
 
 impl Drop for Pinned {

@@ -123,7 +123,7 @@ impl SumsPlace {
     fn address(&self) -> u64 {
         match self {
             SumsPlace::Device(memory) => memory.address(),
-            SumsPlace::Host(memory) => memory.place().addr() as u64, // the device reaches it at the host's own address
+            SumsPlace::Host(memory) => memory.address(),
         }
     }
 }
