@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,7 +111,7 @@ class Partitions:
 
     # Changes
 
-    def begin(self, partition: str, keys: list[str | None]) -> list[Sample]:
+    def begin(self, partition: str, keys: Sequence[str | None]) -> list[Sample]:
         """New samples. They are written with their first put."""
         samples = []
         for key in keys:
