@@ -8,11 +8,13 @@
 //! - *Claims, steps and lives* of the store are counted; the ones that are missing are put in as having come to nothing.
 //! - *Tables, policies and consumers* are numbered by the order of their declarations alone. A declaration behind missing
 //!   records may have any number, and so may what names it: there the log ends.
-//! - A record that still cannot follow is given up, and whatever it wrote with it.
+//! - A record that names a table, a column, a policy or a consumer whose declaration is gone is given up, and so is one that
+//!   still cannot follow, with whatever it wrote.
 
 use std::collections::HashSet;
 
 use super::report::RepairReport;
+use super::undeclared;
 use crate::log::Place;
 use crate::log::record::*;
 use crate::state::State;
@@ -25,12 +27,20 @@ const ROWS_LOST_MAX: u32 = 1 << 20;
 /// The same for claims, steps and lives.
 const COUNTED_MAX: u64 = 1 << 20;
 
+/// Records that earlier passes could not apply.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    pub(super) records: HashSet<u64>,
+    /// There were so many that the log ends before this one.
+    pub(super) end: Option<u64>,
+}
+
 /// Turns the records of a damaged log into those of the repaired one.
 pub(super) struct Mender<'a> {
     pub(super) state: State,
     pub(super) report: RepairReport,
     /// Records that could not be applied on an earlier pass.
-    pub(super) refused: &'a HashSet<u64>,
+    pub(super) refused: &'a Refused,
     /// The record that could not be applied on this pass: it may be applied in part, so the pass is over.
     pub(super) stuck: Option<u64>,
     /// Objects that are missing or damaged, by key and version.
@@ -53,7 +63,7 @@ impl<'a> Mender<'a> {
     pub(super) fn new(
         state: State,
         from: u64,
-        refused: &'a HashSet<u64>,
+        refused: &'a Refused,
         objects: &'a HashSet<(String, u64)>,
     ) -> Self {
         Mender {
@@ -96,9 +106,13 @@ impl<'a> Mender<'a> {
             self.broken = true;
         }
         (self.expected, self.last_time) = (sequence.saturating_add(1), record.time);
-        if self.refused.contains(&sequence) {
-            self.broken = true;
-            self.give_up(sequence, "it cannot follow on what is left");
+        if self.refused.end.is_some_and(|end| sequence >= end) {
+            self.ended = true;
+            self.give_up(sequence, "too many before it could not follow on what is left; the log ends here");
+            return Ok(());
+        }
+        if self.refused.records.contains(&sequence) {
+            self.pass_over(sequence, "it cannot follow on what is left");
             return Ok(());
         }
         self.mend(sequence, record, sink)
@@ -112,6 +126,10 @@ impl<'a> Mender<'a> {
                     sequence,
                     "it declares something whose number cannot be told; the log ends here",
                 );
+                return Ok(());
+            }
+            if let Some(gone) = undeclared::named(&self.state, &record.event) {
+                self.pass_over(sequence, &format!("it names {gone}, whose declaration is gone"));
                 return Ok(());
             }
             for filler in self.fillers(&record) {
@@ -134,6 +152,12 @@ impl<'a> Mender<'a> {
                 Ok(false)
             }
         }
+    }
+
+    /// Goes on without a record: from there on one is missing.
+    fn pass_over(&mut self, sequence: u64, why: &str) {
+        self.broken = true;
+        self.give_up(sequence, why);
     }
 
     fn give_up(&mut self, sequence: u64, why: &str) {

@@ -5,7 +5,8 @@
 //! proven, and says what it gave up.
 //!
 //! 1. The log is read place by place, from the checkpoint on where that is sound, and made into one that can be followed
-//!    ([`mender`]). A record that still cannot be applied is given up, and the pass begins anew without it.
+//!    ([`mender`]). A record that still cannot be applied is given up, and the pass begins anew without it; after
+//!    [`PASSES_MAX`] of them the log ends at the last.
 //! 2. Every value and object that the resulting state names is checked byte by byte. Values that records carry are there, whatever
 //!    became of their files.
 //! 3. The log is read once more and written anew. Objects that are damaged are named no more. At its end cells whose
@@ -23,6 +24,7 @@ mod copy;
 mod mender;
 mod objects;
 mod report;
+mod undeclared;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -37,10 +39,12 @@ use crate::log::{self, Found};
 use crate::options::Options;
 use crate::state::State;
 use crate::verify::{self, Findings, NamedValue, VerifyReport, Watched};
-use mender::{DAMAGED, Mender};
+use mender::{DAMAGED, Mender, Refused};
 
 /// After so many records that cannot be applied the rest of the log is given up.
 const PASSES_MAX: usize = 64;
+/// A record of what is emptied holds no more changes than this, so that no damage makes one that is too large to be read.
+const EMPTIED_MAX: usize = 1 << 16;
 
 /// Writes a repaired copy of the store at `path` to `to`, a directory that is empty or does not exist. Without `to` it
 /// only says what a repair would come to. Of the options it uses the disk.
@@ -103,16 +107,14 @@ impl Repair<'_> {
     }
 
     /// Passes over the log until one comes to its end, each without the records that the ones before stopped at.
-    fn settle(&self) -> Result<(HashSet<u64>, State)> {
-        let mut refused = HashSet::new();
+    fn settle(&self) -> Result<(Refused, State)> {
+        let mut refused = Refused::default();
         let no_objects = HashSet::new();
-        for _ in 0..PASSES_MAX {
+        loop {
             let mended = self.pass(&refused, &no_objects, &mut |_| Ok(()))?;
             match mended.stuck {
-                Some(sequence) => {
-                    drop(mended);
-                    refused.insert(sequence)
-                }
+                Some(sequence) if refused.records.len() >= PASSES_MAX => refused.end = Some(sequence),
+                Some(sequence) => _ = refused.records.insert(sequence),
                 None if mended.report.records_kept == 0 && !mended.report.is_whole() => {
                     return Err(nothing_left(self.directory));
                 }
@@ -120,17 +122,13 @@ impl Repair<'_> {
                     let state = mended.state;
                     return Ok((refused, state));
                 }
-            };
+            }
         }
-        let reason = format!(
-            "more than {PASSES_MAX} records cannot follow on those before them, or on the checkpoint that they need"
-        );
-        Err(Cause::Corrupt { path: self.directory.log(), offset: 0, reason }.into())
     }
 
     fn pass<'s>(
         &self,
-        refused: &'s HashSet<u64>,
+        refused: &'s Refused,
         objects: &'s HashSet<(String, u64)>,
         sink: &mut dyn FnMut(&Record) -> Result<()>,
     ) -> Result<Mender<'s>> {
@@ -138,12 +136,14 @@ impl Repair<'_> {
         let mut mender = Mender::new(state, from, refused, objects);
         let mut outcome = Ok(());
         let (disk, log) = (&*self.directory.disk, self.directory.log());
-        log::scan(disk, &log, Some(self.directory.store_id), |place, found| match found {
-            Found::Record { sequence, record, .. } if outcome.is_ok() => {
-                outcome = mender.take(sequence, record, sink);
+        log::scan_from(disk, &log, (Some(self.directory.store_id), from), |place, found| {
+            match found {
+                Found::Record { sequence, record, .. } => outcome = mender.take(sequence, record, sink),
+                Found::Damaged { reason } | Found::Segment { reason } => mender.unreadable(&place, &reason),
+                Found::Begins { .. } | Found::Torn { .. } => {}
             }
-            Found::Damaged { reason } | Found::Segment { reason } => mender.unreadable(&place, &reason),
-            Found::Record { .. } | Found::Begins { .. } | Found::Torn { .. } => {}
+            let goes_on = outcome.is_ok() && mender.stuck.is_none();
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         outcome.map(|()| mender)
     }
@@ -173,9 +173,9 @@ fn empty_damaged(
         let cells = vec![CellRecord { column, value: StoredValue::Null }];
         operations.push(Operation::Write { table, row, cells });
     }
-    let emptied = (!operations.is_empty()).then_some(Event::Written { operations });
+    let emptied = operations.chunks(EMPTIED_MAX).map(|part| Event::Written { operations: part.to_vec() });
     let opened = Event::Opened { incarnation: mended.state.incarnation.saturating_add(1), pid: 0 };
-    for event in emptied.into_iter().chain([opened]) {
+    for event in emptied.chain([opened]) {
         let record = Record { time: mended.last_time, event, carried: Vec::new() };
         let applied = mended.state.apply(record.clone());
         applied.map_err(|reason| Cause::Corrupt { path: PathBuf::from("log"), offset: 0, reason })?;

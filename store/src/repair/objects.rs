@@ -74,7 +74,7 @@ fn that_were_set(
     let mut files: Vec<PathBuf> = keys.flat_map(|key| disk.list(&key).unwrap_or_default()).collect();
     files.retain(|path| {
         let is_object = path.extension().is_some_and(|extension| extension == "safetensors");
-        is_object && !named.contains(path) && !object::is_marked(disk, path)
+        is_object && !named.contains(path) && !matches!(object::is_marked(disk, path), Ok(true))
     });
     files.retain(|path| match object::verify_file(disk, path, &mut |_| Ok(())) {
         Ok(ours) => ours.is_some(),

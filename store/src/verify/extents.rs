@@ -44,13 +44,16 @@ pub(super) fn check_extents(
     let begun_anew = check_headers(carried, report, values)?;
     for group in values.chunk_by(|a, b| a.extent == b.extent) {
         let opened = open_extent(disk, &folder, group[0].extent);
+        let last = last_generation(group);
         for value in group {
+            let is_over = last.is_some_and(|last| value.generation < last);
             let checked = match &opened {
+                _ if is_over => Err((FaultKind::Extent, over(value, group))),
                 Ok(extent) => check_value(extent, state, value),
                 Err(reason) => Err((FaultKind::Extent, reason.clone())),
             };
             let is_missed = checked.is_err() || begun_anew.contains(&value.extent);
-            if is_missed && carried.has(value)? {
+            if is_missed && !is_over && carried.has(value)? {
                 report.checked.values_carried += 1;
                 missed.carried.push(*value);
             } else if let Err((kind, reason)) = checked {
@@ -67,6 +70,27 @@ pub(super) fn check_extents(
     Ok(missed)
 }
 
+/// The values of one file, of those that lie in the order in which they lie in files.
+fn named_in(values: &[NamedValue], number: u32) -> &[NamedValue] {
+    let from = values.partition_point(|value| value.extent < number);
+    let to = values.partition_point(|value| value.extent <= number);
+    &values[from..to]
+}
+
+/// The last generation that values of one file name: what lies in an earlier one is dead, whatever names it. Rows of two
+/// are left where the record is gone that deleted those of the first.
+fn last_generation(group: &[NamedValue]) -> Option<u32> {
+    group.iter().map(|value| value.generation).max()
+}
+
+fn over(value: &NamedValue, group: &[NamedValue]) -> String {
+    let last = last_generation(group).unwrap_or(value.generation);
+    format!(
+        "it lies in generation {} of the file, which was begun anew since: others name {last}",
+        value.generation
+    )
+}
+
 /// Looks at the header of every file that is there. One that no row names and that holds no header is what a crash
 /// leaves of an extent that was being made. Gives the extents whose headers are written anew with what is put back into them.
 fn check_headers(
@@ -79,8 +103,7 @@ fn check_headers(
     for path in disk.list(&folder).map_err(|e| Cause::io("list", &folder, e))? {
         let Some(number) = Numbered::Extent.number(&path) else { continue };
         report.checked.extents += 1;
-        let named = values.binary_search_by_key(&number, |value| value.extent);
-        let named = named.ok().map(|index| values[index].generation);
+        let named = last_generation(named_in(values, number));
         if named.is_none() {
             report.orphans.push(path.clone());
         }

@@ -56,6 +56,7 @@ mod recovery;
 mod remembered;
 mod repair;
 mod repair_copy;
+mod repair_gone;
 mod retention;
 mod retired;
 mod rewind;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::hostile::victim;
 use crate::support::*;
 
-const COPY: &str = "/copy";
+pub(crate) const COPY: &str = "/copy";
 
 fn log() -> PathBuf {
     Path::new(ROOT).join("log/00000001.log")
@@ -29,7 +29,7 @@ fn open_copy(world: &World) -> Store {
 }
 
 /// Repairs an image and looks at the copy in every way that there is.
-fn mend(image: &Image) -> (RepairReport, World) {
+pub(crate) fn mend(image: &Image) -> (RepairReport, World) {
     let world = World::on(disk_of(image));
     let trial = repair(ROOT, None, &world.options()).unwrap();
     let report = repair(ROOT, Some(Path::new(COPY)), &world.options()).unwrap();
