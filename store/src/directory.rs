@@ -60,13 +60,13 @@ impl Directory {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
         let disk = options.disk.clone();
         let identity = path.join("FOREBAY");
-        let fresh = !disk.exists(&identity);
+        let fresh = !is_there(&*disk, &identity)?;
         if fresh {
             check_empty(&*disk, path, options)?;
         }
         let access = take_access(&disk, path, options)?;
         // Looked at again now that nobody else can be creating it.
-        let store_id = if disk.exists(&identity) {
+        let store_id = if is_there(&*disk, &identity)? {
             if !options.read_only {
                 // Whoever created it may have died before its names were stable; what comes now lies behind them.
                 sync_names(&*disk, path)?;
@@ -92,7 +92,7 @@ impl Directory {
     /// The same, but for its identity: it is no store before [`identify`](Self::identify).
     pub(crate) fn begin_as(path: &Path, options: &Options, store_id: u64) -> Result<Self> {
         let disk = options.disk.clone();
-        if disk.exists(&path.join("FOREBAY")) {
+        if is_there(&*disk, &path.join("FOREBAY"))? {
             return Err(Cause::DirectoryTaken { path: path.to_owned() }.into());
         }
         check_empty(&*disk, path, &Options::default())?;
@@ -135,10 +135,10 @@ impl Directory {
     /// `state` when it holds neither an identity nor a log, or is being written where `alone` is wished.
     pub(crate) fn look_at(path: &Path, options: &Options, alone: bool) -> Result<Self> {
         let disk = options.disk.clone();
-        if !disk.exists(&path.join("FOREBAY")) && !disk.exists(&path.join("log")) {
+        if !is_there(&*disk, &path.join("FOREBAY"))? && !is_there(&*disk, &path.join("log"))? {
             return Err(Cause::NotAStore { path: path.to_owned() }.into());
         }
-        let access = if !disk.exists(&path.join("LOCK")) {
+        let access = if !is_there(&*disk, &path.join("LOCK"))? {
             Access::Unlocked
         } else if alone {
             Access::Locked { _lock: take_lock(&*disk, path, LockKind::Shared)? }
@@ -184,7 +184,7 @@ impl Directory {
     pub(crate) fn doubt(&self, why: &Error) {
         let path = self.path.join(DOUBT);
         let note = || {
-            if self.disk.exists(&path) {
+            if self.disk.exists(&path)? {
                 return Ok(());
             }
             let file = self.disk.create(&path)?;
@@ -197,15 +197,15 @@ impl Directory {
         }
     }
 
-    /// Whether a sync has failed since the store was last made whole.
+    /// Whether a sync has failed since the store was last made whole. Where nobody can tell, it is held to have.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.disk.exists(&self.path.join(DOUBT))
+        !matches!(self.disk.exists(&self.path.join(DOUBT)), Ok(false))
     }
 
     /// Everything is on stable storage, whatever failed before.
     pub(crate) fn end_doubt(&self) -> Result<()> {
         let path = self.path.join(DOUBT);
-        self.disk.remove(&path).map_err(|e| Cause::io("remove", &path, e))?;
+        self.disk.remove_if_there(&path).map_err(|e| Cause::io("remove", &path, e))?;
         sync_names(&*self.disk, &self.path)
     }
 
@@ -242,6 +242,10 @@ fn read_access(disk: &Arc<dyn Disk>, path: &Path) -> Result<Access> {
         return Ok(Access::Slot(slot));
     }
     Ok(Access::Locked { _lock: take_lock(&**disk, path, LockKind::Shared)? })
+}
+
+fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    disk.exists(path).map_err(|e| Cause::io("look for", path, e).into())
 }
 
 fn check_empty(disk: &dyn Disk, path: &Path, options: &Options) -> Result<()> {

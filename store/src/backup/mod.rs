@@ -156,7 +156,8 @@ impl Shared {
             let folder = to.join("objects").join(&object.key);
             disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
             // What only a rewind could need may have been removed; what a policy stands on may not.
-            if !disk.exists(&copy) && (disk.exists(&from) || *needed) {
+            let exists = |path| disk.exists(path).map_err(|e| Cause::io("look for", path, e));
+            if !exists(&copy)? && (*needed || exists(&from)?) {
                 report.bytes += copy_object(disk, &from, &copy, copying)?;
                 report.objects += 1;
             }
@@ -176,7 +177,7 @@ impl Shared {
         for (key, from) in set {
             let folder = to.join("objects").join(key);
             let Some(copy) = from.file_name().map(|name| folder.join(name)) else { continue };
-            if disk.exists(&copy) {
+            if disk.exists(&copy).map_err(|e| Cause::io("look for", &copy, e))? {
                 continue;
             }
             disk.create_directory(&folder).map_err(|e| Cause::io("create", &folder, e))?;
@@ -185,7 +186,7 @@ impl Shared {
                     report.bytes += bytes;
                     report.objects += 1;
                 }
-                Err(_) if !disk.exists(&from) => {
+                Err(_) if matches!(disk.exists(&from), Ok(false)) => {
                     let _ = disk.remove(&copy); // where it was begun
                 }
                 Err(error) => return Err(error),
@@ -244,7 +245,7 @@ impl Named {
 
 /// Copies the file of an object, and that it is deleted for all but the steps that name it, if it is. Gives its length.
 pub(crate) fn copy_object(disk: &dyn Disk, from: &Path, to: &Path, copying: &mut Copying<'_>) -> Result<u64> {
-    let is_deleted = object::is_marked(disk, from);
+    let is_deleted = object::is_marked(disk, from)?;
     let bytes = copy_file(disk, from, to, None, copying)?;
     if is_deleted {
         object::mark_deleted(disk, to).map_err(|e| Cause::io("mark", to, e))?;
@@ -327,11 +328,11 @@ fn give_up(disk: &dyn Disk, to: &Path) {
     let mut made = vec![to.join("FOREBAY"), to.join("MANIFEST"), to.join("MANIFEST.tmp")];
     made.extend(FOLDERS.iter().flat_map(|folder| files_in(disk, &to.join(folder)).unwrap_or_default()));
     made.push(to.join(CLAIM));
-    made.iter().filter(|path| disk.exists(path)).for_each(|path| remove(disk, path));
+    made.iter().for_each(|path| remove(disk, path));
 }
 
 fn remove(disk: &dyn Disk, path: &Path) {
-    if let Err(error) = disk.remove(path) {
+    if let Err(error) = disk.remove_if_there(path) {
         tracing::warn!(%error, path = %path.display(), "a part of a copy that was given up is left");
     }
 }

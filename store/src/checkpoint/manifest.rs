@@ -231,7 +231,7 @@ impl Manifest {
     /// `corrupt` when it does not match its checksums, `state` when it is of another format.
     pub(crate) fn read(directory: &Directory) -> Result<Option<Self>> {
         let path = Self::path(directory);
-        if !directory.disk.exists(&path) {
+        if !directory.disk.exists(&path).map_err(|e| Cause::io("look for", &path, e))? {
             return Ok(None);
         }
         let bytes = directory.disk.read(&path).map_err(|e| Cause::io("read", &path, e))?;

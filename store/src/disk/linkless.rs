@@ -196,12 +196,18 @@ impl Disk for Linkless {
         Ok(paths)
     }
 
-    fn exists(&self, path: &Path) -> bool {
+    fn exists(&self, path: &Path) -> io::Result<bool> {
         let Some(inside) = self.inside(path) else { return LocalDisk.exists(path) };
-        let found = self.parent(inside).map(|(directory, _, name)| {
-            rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        if inside.as_os_str().is_empty() {
+            return Ok(true);
+        }
+        let found = self.parent(inside).and_then(|(directory, _, name)| {
+            Ok(rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
         });
-        found.unwrap_or(inside.as_os_str().is_empty())
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => found.map(|_| true),
+        }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -268,7 +274,8 @@ mod tests {
         disk.write_durably(&at("d"), &[b"three"]).unwrap();
         assert_eq!(disk.list(&at("")).unwrap(), [at("a"), at("d")]);
         disk.rename(&at("d"), &at("a/d")).unwrap();
-        assert!(disk.exists(&at("a/d")) && !disk.exists(&at("d")) && disk.exists(&at("")));
+        let exists = |name| disk.exists(&at(name)).unwrap();
+        assert!(exists("a/d") && !exists("d") && exists(""));
         disk.remove(&at("a/d")).unwrap();
         assert_eq!(disk.open(&at("a/d")).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(std::fs::read(at("a/b/c")).unwrap(), b"one+two", "others see it");

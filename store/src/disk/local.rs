@@ -187,8 +187,8 @@ impl Disk for LocalDisk {
         Ok(paths)
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -148,8 +148,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// The names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
 
-    /// Whether something is at `path`.
-    fn exists(&self, path: &Path) -> bool;
+    /// Whether something is at `path`. An error where nobody can tell: it does not mean that nothing is there.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// Puts a file in the place of another, at once.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -208,12 +208,21 @@ impl dyn Disk + '_ {
         self.sync_directory(parent_of(path))
     }
 
+    /// Removes a file that may have gone already, and gives whether it was there.
+    pub fn remove_if_there(&self, path: &Path) -> io::Result<bool> {
+        match self.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
     /// Creates a directory and its parents, with their names on stable storage. That of a directory that is there already is brought
     /// there too: whoever made it may not have cared.
     pub fn create_directory_durably(&self, path: &Path) -> io::Result<()> {
         // The last ancestor of a relative path is empty: the working directory, which is there.
         let named = path.ancestors().take_while(|directory| !directory.as_os_str().is_empty());
-        let made: Vec<&Path> = named.take_while(|directory| !self.exists(directory)).collect();
+        let made: Vec<&Path> =
+            named.take_while(|directory| !matches!(self.exists(directory), Ok(true))).collect();
         self.create_directory(path)?;
         if made.is_empty() {
             return match self.sync_directory(parent_of(path)) {
@@ -227,9 +236,7 @@ impl dyn Disk + '_ {
 
     fn write_beside(&self, path: &Path, parts: &[&[u8]]) -> io::Result<(PathBuf, Box<dyn DiskFile>)> {
         let temporary = path.with_extension("tmp");
-        if self.exists(&temporary) {
-            self.remove(&temporary)?;
-        }
+        self.remove_if_there(&temporary)?;
         let file = self.create(&temporary)?;
         parts.iter().try_for_each(|part| file.append(part))?;
         Ok((temporary, file))

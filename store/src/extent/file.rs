@@ -127,9 +127,9 @@ impl ExtentFile {
         }
     }
 
-    /// Whether it is still in its folder.
+    /// Whether it is still in its folder. Where nobody can tell, it is held to be.
     pub(super) fn is_named(&self) -> bool {
-        self.directory.disk.exists(&self.path)
+        !matches!(self.directory.disk.exists(&self.path), Ok(false))
     }
 
     /// Whether a fault of the mapping maps a large page, and waits for no disk.

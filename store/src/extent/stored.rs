@@ -125,7 +125,7 @@ impl<'a> StoredValues<'a> {
         self.files.remove(&number);
         let path = self.directory.extent_path(number);
         let disk = &self.directory.disk;
-        let file = if disk.exists(&path) { disk.open_writable(&path)? } else { disk.create(&path)? };
+        let file = if disk.exists(&path)? { disk.open_writable(&path)? } else { disk.create(&path)? };
         let least = (view.offset() + bytes.len()).next_multiple_of(4096) as u64;
         if file.length()? < least {
             file.allocate(least)?;

@@ -33,7 +33,7 @@ pub(super) fn announce(directory: &Directory, loan: &Loan) -> Result<()> {
     let folder = folder(directory);
     let path = Numbered::Filler.path(&folder, loan.extent);
     let write = || {
-        if !directory.disk.exists(&folder) {
+        if !directory.disk.exists(&folder)? {
             directory.disk.create_directory(&folder)?;
         }
         directory.disk.write_atomically(&path, &[text(directory, loan).as_bytes()])
@@ -62,18 +62,19 @@ impl FillerLock {
     }
 }
 
-/// Whether another process was given an extent to fill, and the store has not looked since whether it is done.
+/// Whether another process was given an extent to fill, and the store has not looked since whether it is done. Where nobody can
+/// tell, it was.
 pub(crate) fn is_lent(directory: &Directory, extent: u32) -> bool {
-    directory.disk.exists(&Numbered::Filler.path(&folder(directory), extent))
+    !matches!(directory.disk.exists(&Numbered::Filler.path(&folder(directory), extent)), Ok(false))
 }
 
 /// Whether nobody fills an extent any more. From then on nobody can begin to.
 pub(crate) fn may_give_away(directory: &Directory, extent: u32) -> bool {
     let path = Numbered::Filler.path(&folder(directory), extent);
-    if !directory.disk.exists(&path) {
-        return true;
-    }
     let end = |path: &Path| -> std::io::Result<bool> {
+        if !directory.disk.exists(path)? {
+            return Ok(true);
+        }
         match directory.disk.lock(path, LockKind::Exclusive, "over\n")? {
             None => Ok(false),
             Some(_locked) => directory.disk.remove(path).map(|()| true),

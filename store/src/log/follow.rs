@@ -81,7 +81,11 @@ impl Follower {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             length => length.map_err(|e| Cause::io("read", &path, e))?,
         };
-        Ok(length >= SEGMENT_HEADER_BYTES as u64 || disk.exists(&directory.segment_path(self.segment + 2)))
+        if length >= SEGMENT_HEADER_BYTES as u64 {
+            return Ok(true);
+        }
+        let after = directory.segment_path(self.segment + 2);
+        disk.exists(&after).map_err(|e| Cause::io("look for", &after, e).into())
     }
 
     /// Goes to the segment with which the log begins for who needs it from here on.

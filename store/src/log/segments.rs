@@ -137,9 +137,7 @@ pub(crate) fn cut(directory: &Directory, number: u32, offset: u64, next_sequence
             durable_through: next_sequence,
         };
         replace(directory, &directory.segment_path(number + 1), &proof.encode())?;
-        let mut bytes = directory.disk.read(&last.path).map_err(|e| Cause::io("read", &last.path, e))?;
-        bytes.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
-        replace(directory, &last.path, &bytes)?;
+        shorten(&*directory.disk, &last.path, offset)?;
     }
     let kept = if number > 0 { number + 1 } else { 0 };
     for beyond in files.iter().rev().filter(|file| file.number > kept) {
@@ -185,14 +183,20 @@ pub(super) fn remove_below(directory: &Directory, sequence: u64) -> Result<()> {
     Ok(())
 }
 
+/// Takes away what a file holds from `length` on, in place: a disk that is full has no room for another one. What a power
+/// failure leaves of the end may be zeros, or stand as it did.
+fn shorten(disk: &dyn Disk, path: &Path, length: u64) -> Result<()> {
+    let file = disk.open_writable(path).map_err(|e| Cause::io("open", path, e))?;
+    file.set_length(length).map_err(|e| Cause::io("cut", path, e))?;
+    file.sync().map_err(|e| Cause::io("sync", path, e).into())
+}
+
 /// Puts a file with these bytes in a file's place once it is on stable storage, name and all.
 fn replace(directory: &Directory, path: &Path, bytes: &[u8]) -> Result<()> {
     let io = |verb| move |e| Cause::io(verb, path, e);
     let disk = &*directory.disk;
     let temporary = path.with_extension("tmp");
-    if disk.exists(&temporary) {
-        disk.remove(&temporary).map_err(io("replace"))?;
-    }
+    disk.remove_if_there(&temporary).map_err(io("replace"))?;
     let file = disk.create(&temporary).map_err(io("rewrite"))?;
     file.append(bytes).map_err(io("rewrite"))?;
     file.sync().map_err(io("sync"))?;

@@ -151,7 +151,7 @@ fn recover_marks(disk: &dyn Disk, catalog: &mut Catalog, folder: &Path, files: &
     for mark in files.iter().filter(|path| path.extension().is_some_and(|e| e == MARK)) {
         let Some(version) = number_of(mark) else { continue };
         catalog.was_deleted(key, version);
-        if !disk.exists(&mark.with_extension("safetensors")) {
+        if !disk.exists(&mark.with_extension("safetensors"))? {
             over.push(mark.clone());
         }
     }

@@ -46,7 +46,7 @@ impl Objects {
         path: &Path,
     ) -> Result<(Deleted, Vec<Gone>)> {
         let mut catalog = self.core.catalog.lock();
-        let is_marked = is_marked_here && is_marked(&*self.core.directory.disk, path);
+        let is_marked = is_marked_here && is_marked(&*self.core.directory.disk, path)?;
         let deleted = catalog.delete(key, version, is_marked);
         if deleted.is_err() && is_marked_here {
             self.take_mark_back(&catalog, key, version, path);

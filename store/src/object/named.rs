@@ -109,8 +109,11 @@ pub(crate) fn check(directory: &Directory, object: &ObjectRef) -> Result<()> {
 /// Checks that a version is there, by its name. For a decision under the state's lock, under which names are taken away.
 pub(crate) fn check_there(directory: &Directory, object: &ObjectRef) -> Result<()> {
     let ObjectRef { key, version, .. } = object;
-    if check_name("object", key).is_ok() && directory.disk.exists(&file_of(directory, key, *version)) {
-        return Ok(());
+    if check_name("object", key).is_ok() {
+        let path = file_of(directory, key, *version);
+        if directory.disk.exists(&path).map_err(|e| Cause::io("look for", &path, e))? {
+            return Ok(());
+        }
     }
     let name = format!("{key} version {version}");
     Err(Cause::Unknown { what: "object", name, close: None }.into())

@@ -160,9 +160,7 @@ impl Unnamed {
 
 impl Drop for Unnamed {
     fn drop(&mut self) {
-        if self.disk.exists(&self.beside) {
-            remove(&*self.disk, &self.beside);
-        }
+        remove(&*self.disk, &self.beside);
     }
 }
 
@@ -179,7 +177,7 @@ fn sweep(disk: &dyn Disk, folder: &Path) {
 }
 
 fn remove(disk: &dyn Disk, path: &Path) {
-    if let Err(error) = disk.remove(path) {
+    if let Err(error) = disk.remove_if_there(path) {
         tracing::warn!(path = %path.display(), %error, "what is left of an object that was not put cannot be removed");
     }
 }

@@ -51,7 +51,7 @@ impl ReaderSlot {
 }
 
 fn take_any(disk: &Arc<dyn Disk>, folder: &Path) -> std::io::Result<Option<ReaderSlot>> {
-    if !disk.exists(folder) {
+    if !disk.exists(folder)? {
         disk.create_directory(folder)?;
     }
     for number in 1..=SLOTS_MAX {
@@ -72,10 +72,11 @@ fn is_denied(error: &std::io::Error) -> bool {
 /// looked at everything is held.
 pub(crate) fn readers_hold(disk: &dyn Disk, store: &Path) -> Option<u64> {
     let folder = store.join("readers");
-    if !disk.exists(&folder) {
-        return None;
-    }
-    let Ok(slots) = disk.list(&folder) else { return Some(0) };
+    let slots = match disk.list(&folder) {
+        Ok(slots) => slots,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(_) => return Some(0),
+    };
     slots.iter().filter(|path| Numbered::Slot.is(path)).filter_map(|path| held_by(disk, path)).min()
 }
 

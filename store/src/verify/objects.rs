@@ -53,7 +53,7 @@ fn check_unnamed(
     watched: &mut Watched<'_>,
 ) -> Result<()> {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    if extension == Some(MARK) && disk.exists(&path.with_extension("safetensors")) {
+    if extension == Some(MARK) && !matches!(disk.exists(&path.with_extension("safetensors")), Ok(false)) {
         return Ok(()); // a version that is deleted, and that a step or a holder keeps
     }
     if extension != Some("safetensors") {

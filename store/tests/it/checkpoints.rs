@@ -165,7 +165,7 @@ fn a_checkpoint_is_due_after_so_many_records() {
     let world = World::new();
     let store = Store::open(ROOT, world.options().checkpoint_records(50)).unwrap();
     let table = store.create_table("solver", solver_schema()).unwrap();
-    let manifest = || (&world.disk as &dyn Disk).exists(&Path::new(ROOT).join("MANIFEST"));
+    let manifest = || (&world.disk as &dyn Disk).exists(&Path::new(ROOT).join("MANIFEST")).unwrap();
     for row in 0..40 {
         table.insert(0, &format!("q_{row}_0"), []).unwrap();
         store.run_once().unwrap();
@@ -183,7 +183,7 @@ fn a_checkpoint_that_is_due_is_left_to_whoever_takes_them() {
     let world = World::new();
     let store = Store::open(ROOT, world.options().checkpoint_records(50)).unwrap();
     let table = store.create_table("solver", solver_schema()).unwrap();
-    let manifest = || (&world.disk as &dyn Disk).exists(&Path::new(ROOT).join("MANIFEST"));
+    let manifest = || (&world.disk as &dyn Disk).exists(&Path::new(ROOT).join("MANIFEST")).unwrap();
     assert!(store.checkpoint_if_due().unwrap() && !manifest(), "not due");
     for row in 0..60 {
         table.insert(0, &format!("q_{row}_0"), []).unwrap();

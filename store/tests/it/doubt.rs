@@ -33,7 +33,7 @@ fn failed(seed: u64) -> World {
 }
 
 fn is_in_doubt(world: &World) -> bool {
-    world.disk.exists(&Path::new(ROOT).join("DOUBT"))
+    world.disk.exists(&Path::new(ROOT).join("DOUBT")).unwrap()
 }
 
 /// The rows, which are as they were written, the first ones and no others.

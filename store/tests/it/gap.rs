@@ -47,6 +47,6 @@ fn a_segment_that_came_back_before_a_gap_is_passed_over_by_all_and_removed_by_th
     drop((reader, copy));
     let store = world.open();
     assert_eq!(scan(&store)["solver"], rows);
-    assert!(!world.disk.exists(&segment(1)));
+    assert!(!world.disk.exists(&segment(1)).unwrap());
     verified(Path::new(ROOT));
 }

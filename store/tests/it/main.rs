@@ -41,6 +41,7 @@ mod limiter;
 mod limits;
 mod links;
 mod local;
+mod looks;
 mod memory;
 mod model;
 mod objects;

@@ -7,8 +7,8 @@ use forebay_store::*;
 use crate::probe::*;
 use crate::support::*;
 
-const SYNCED: u64 = 3;
-const LOGGED: u64 = 4;
+pub(crate) const SYNCED: u64 = 3;
+pub(crate) const LOGGED: u64 = 4;
 
 fn long(i: u64) -> String {
     format!("row {i}: {}", "a value that fills more than one view ".repeat(8))
@@ -16,7 +16,7 @@ fn long(i: u64) -> String {
 
 /// Three rows synced together, then four logged ones, each with a long value; then the process ends. Gives the length of
 /// the log's only segment when the last sync came back.
-fn lived() -> (World, usize) {
+pub(crate) fn lived() -> (World, usize) {
     let world = World::new();
     let (store, table) = solver(&world);
     let insert = |i: u64| table.insert(0, &format!("q_0_{i}"), [("prompt", long(i).into())]).unwrap();
@@ -40,7 +40,7 @@ fn rebooted(image: &Image) -> World {
     World::on(disk)
 }
 
-fn rows(store: &Store) -> u64 {
+pub(crate) fn rows(store: &Store) -> u64 {
     let found = pick(store, "solver", &["sample_id", "prompt"]);
     for (i, row) in found.iter().enumerate() {
         assert_eq!(row, &[format!("q_0_{i}"), long(i as u64)]);

@@ -135,7 +135,7 @@ impl Disk for Probe {
         hook("listed", path)?;
         listed
     }
-    fn exists(&self, path: &Path) -> bool {
+    fn exists(&self, path: &Path) -> io::Result<bool> {
         self.disk.exists(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -179,7 +179,9 @@ fn an_opening_after_a_failed_sync_leaves_a_reader_the_segment_that_it_stands_in(
     drop(world.open()); // its first record comes right after the checkpoint
     world.disk.create(&Path::new(ROOT).join("DOUBT")).unwrap();
     let store = world.open();
-    assert!(store.recovery().checked && world.disk.exists(&Path::new(ROOT).join("log/00000001.log")));
+    assert!(
+        store.recovery().checked && world.disk.exists(&Path::new(ROOT).join("log/00000001.log")).unwrap()
+    );
     finished(&store.table("solver").unwrap(), 0, "q1_0_0");
     beside.refresh().unwrap();
     assert_eq!(scan(&beside), scan(&store));

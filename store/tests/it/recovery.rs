@@ -471,7 +471,7 @@ impl Disk for Faulty {
     fn list(&self, path: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
         self.disk.list(path)
     }
-    fn exists(&self, path: &Path) -> bool {
+    fn exists(&self, path: &Path) -> std::io::Result<bool> {
         self.disk.exists(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {

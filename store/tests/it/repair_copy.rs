@@ -136,7 +136,7 @@ fn an_object_that_a_rewind_needs_and_one_that_is_set_are_named_when_they_are_dam
         let report = repaired(&world);
         assert_eq!(report.objects_lost, 1, "{:?}", report.losses);
         assert!(report.losses.iter().any(|loss| loss.contains(said)), "{:?}", report.losses);
-        assert!(!world.disk.exists(&Path::new(COPY).join(name)), "{name}");
+        assert!(!world.disk.exists(&Path::new(COPY).join(name)).unwrap(), "{name}");
         let store = open_copy(&world);
         assert_eq!(store.policy("solver").unwrap().objects.len(), 1, "what the policy stands on is there");
         assert_eq!(store.rewind(1, Rewind::TrainAgain).is_err(), name == FIRST);
@@ -158,7 +158,7 @@ fn an_object_that_no_rewind_needs_is_not_missed() {
     store.sync().unwrap();
     store.run_once().unwrap();
     drop((store, table, train));
-    assert!(!world.disk.exists(&at(FIRST)), "it was retired");
+    assert!(!world.disk.exists(&at(FIRST)).unwrap(), "it was retired");
     let report = repaired(&world);
     assert!(report.is_whole(), "{:?}", report.losses);
 }

@@ -1,5 +1,6 @@
 //! The budget of disk of a store that was opened again.
 
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_store::*;
@@ -190,4 +191,25 @@ fn an_extent_whose_last_bytes_were_not_taken_is_freed_like_any_other() {
     store.compact().unwrap();
     let left = store.extents();
     assert!(left.len() <= 1, "{left:?}"); // the one that the next value goes to
+}
+
+// FX-B18
+#[test]
+fn on_a_full_disk_a_log_whose_end_was_lost_is_cut_where_it_lies() {
+    let world = World::new();
+    let (store, table) = solver(&world);
+    (0..2000).for_each(|i| _ = table.insert(0, &format!("q{i}_0_0"), [("reward", 1.0.into())]).unwrap());
+    store.sync().unwrap();
+    let kept = scan(&store);
+    table.insert(0, "lost_0_0", [("reward", 1.0.into())]).unwrap();
+    std::mem::forget((store, table));
+    let mut image = image_of(&world.disk);
+    let log = image.get_mut(Path::new(ROOT).join("log/00000001.log").as_path()).unwrap();
+    assert!(log.len() > 400_000, "{} bytes", log.len());
+    *log.last_mut().unwrap() ^= 1;
+    let disk = disk_of(&image);
+    disk.reboot();
+    disk.set_capacity(disk.occupied() + 20_000);
+    let store = World::on(disk).open();
+    assert_eq!((store.recovery().records_lost, scan(&store)), (1, kept));
 }

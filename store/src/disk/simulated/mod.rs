@@ -317,9 +317,10 @@ impl Disk for SimulatedDisk {
         Ok(inner.names.in_directory(path))
     }
 
-    fn exists(&self, path: &Path) -> bool {
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.ask_now(DiskOperation::Exists)?.1.end()?;
         let inner = self.0.lock();
-        inner.names.get(path).is_some()
+        Ok(inner.names.get(path).is_some())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

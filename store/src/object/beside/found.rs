@@ -115,7 +115,7 @@ fn look_at_files(directory: &Directory, key: &str, folder: &Path) -> Result<Know
     for path in disk.list(folder).unwrap_or_default() {
         let Some(version) = number_of(&path) else { continue };
         known.last = known.last.max(version);
-        if path.extension().is_none_or(|e| e != "safetensors") || is_marked(disk, &path) {
+        if path.extension().is_none_or(|e| e != "safetensors") || is_marked(disk, &path)? {
             continue;
         }
         match look_at(disk, &path) {

@@ -85,11 +85,9 @@ impl DiskCopy {
         })?;
         let folder = objects.join(&manifest.key);
         disk.create_directory_durably(&folder).map_err(|e| Cause::io("create", &folder, e))?;
-        let is_there = disk.exists(&path);
+        let is_there = disk.exists(&path).map_err(|e| Cause::io("look for", &path, e))?;
         let unfinished = path.with_extension(UNFINISHED);
-        if disk.exists(&unfinished) {
-            disk.remove(&unfinished).map_err(|e| Cause::io("remove", &unfinished, e))?;
-        }
+        disk.remove_if_there(&unfinished).map_err(|e| Cause::io("remove", &unfinished, e))?;
         let header_crc = Some(crate::checksum::crc32c(&encoded.bytes));
         let copy = DiskCopy { path, starts: encoded.starts, bytes: encoded.file_bytes, header_crc };
         let is_meant = match named {

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
+use crate::error::{Cause, Result};
 
 /// What a file is called between its version's end and its own.
 pub(crate) const ASIDE: &str = "gone";
@@ -30,16 +31,18 @@ pub(crate) fn mark_deleted(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 pub(crate) fn unmark(disk: &dyn Disk, path: &Path) {
     let mark = path.with_extension(MARK);
     let folder = path.parent().unwrap_or(path);
-    if disk.exists(&mark)
-        && let Err(error) = disk.remove(&mark).and_then(|()| disk.sync_directory(folder))
+    let removed = disk.remove_if_there(&mark);
+    if let Err(error) =
+        removed.and_then(|was_there| if was_there { disk.sync_directory(folder) } else { Ok(()) })
     {
         tracing::error!(path = %mark.display(), %error, "an object stays, and the next process will take it for deleted");
     }
 }
 
 /// Whether the version of that file is deleted.
-pub(crate) fn is_marked(disk: &dyn Disk, path: &Path) -> bool {
-    disk.exists(&path.with_extension(MARK))
+pub(crate) fn is_marked(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    let mark = path.with_extension(MARK);
+    disk.exists(&mark).map_err(|e| Cause::io("look for", &mark, e).into())
 }
 
 /// Removes marks without a file. What became of their files is brought to stable storage first: a file that came back would be
@@ -76,16 +79,13 @@ pub(crate) fn remove_aside(disk: &dyn Disk, aside: &Path) -> bool {
 
 /// Removes the mark of a file that is gone for good, if it has one.
 pub(crate) fn remove_needless_mark(disk: &dyn Disk, path: &Path) {
-    let mark = path.with_extension(MARK);
-    if disk.exists(&mark) {
-        let _ = disk.remove(&mark); // else who opens the objects next does
-    }
+    let _ = disk.remove(&path.with_extension(MARK)); // else who opens the objects next does
 }
 
 /// Whether a file that was on its way is not there, and will not be after a power failure either: it may have had its name for a
 /// moment.
 pub(crate) fn never_came(disk: &dyn Disk, path: &Path) -> bool {
-    !disk.exists(path) && disk.sync_directory(path.parent().unwrap_or(path)).is_ok()
+    matches!(disk.exists(path), Ok(false)) && disk.sync_directory(path.parent().unwrap_or(path)).is_ok()
 }
 
 fn not_removed(path: &Path, error: &io::Error) {
