@@ -14,6 +14,12 @@ pub enum DeviceTierError {
     /// A copy of the device failed, or the device has.
     #[error("the device did not copy: {0}; what was to be set is not there")]
     Device(#[from] trainer::Error),
+    /// There is no host memory for pieces to pass through. Nothing was moved, and the device goes on.
+    #[error("nothing was moved: {source}, by `piece_chunks`")]
+    HostMemory {
+        /// How much was asked for, and why it is not to be had.
+        source: trainer::Error,
+    },
     /// A version was not published, or not got, from device to device.
     #[error(transparent)]
     Publication(#[from] PublicationError),

@@ -5,8 +5,9 @@
 //!
 //! # How bytes move
 //! In pieces, through a ring of pinned host memory that is made with the first move and kept: later moves pin nothing
-//! ([`DeviceTier::pinned_bytes`]). On the way out the device copies a piece while the host sums up the one before and puts it
-//! where the object lies; on the way in the host reads and checks a piece while the device takes the one before. An
+//! ([`DeviceTier::pinned_bytes`]). Where there is none a move is refused before it begins, and the device goes on; where there is not
+//! enough for as many threads as may share a move, fewer do. On the way out the device copies a piece while the host sums up the one before
+//! and puts it where the object lies; on the way in the host reads and checks a piece while the device takes the one before. An
 //! [exchange](DeviceTier::exchange) does both at once, so both directions of the bus are busy: a piece of the new state follows as
 //! soon as that of the old one has left. One thread of the host copies and sums up about a tenth of what a bus moves, so several can share
 //! a move ([`host_threads`](DeviceTier::host_threads), `lanes`).
@@ -55,6 +56,7 @@ pub use pins::DeviceTierStats;
 
 use crate::client::{GetObject, HeldObject, Objects};
 use crate::store::{Expected, Layout, OBJECT_CHUNK_BYTES, Which};
+use crate::trainer;
 use crate::trainer::device::Copies;
 use inward::Inward;
 use lanes::Lane;
@@ -67,6 +69,8 @@ use ring::Ring;
 const CHUNK_VALUES: usize = OBJECT_CHUNK_BYTES as usize / size_of::<f32>();
 /// Chunks that are copied at a time: enough to fill a bus, few enough that a ring of them costs little.
 const PIECE_CHUNKS: usize = 4;
+/// A GiB: more at a time is faster nowhere.
+const PIECE_CHUNKS_MAX: usize = 1024;
 
 /// Sets and gets objects out of and into the memory of one device.
 ///
@@ -111,15 +115,17 @@ impl<D: Copies> DeviceTier<D> {
         DeviceTier { device, objects, piece_values, host_threads: 1, rings, pinned_values: 0.into(), pins }
     }
 
-    /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one; three times as many are pinned, and a few
-    /// checksums, for each thread that shares a move. Default: 4.
+    /// How many chunks of [`OBJECT_CHUNK_BYTES`] are copied at a time, at least one and at most 1,024; three times as many are pinned, and
+    /// a few checksums, for each thread that shares a move. Default: 4.
     pub fn piece_chunks(self, chunks: usize) -> Self {
         let (rings, pinned_values) = (Mutex::default(), 0.into());
-        DeviceTier { piece_values: chunks.max(1) * CHUNK_VALUES, rings, pinned_values, ..self }
+        let piece_values = chunks.clamp(1, PIECE_CHUNKS_MAX) * CHUNK_VALUES;
+        DeviceTier { piece_values, rings, pinned_values, ..self }
     }
 
     /// How many threads may share a move, the caller's among them: one copies and sums up about a tenth of what a bus moves through pieces of
-    /// host memory. Each has a ring of pieces of its own; there are at most as many as four pieces each make. Default: 1.
+    /// host memory. Each has a ring of pieces of its own; there are at most as many as four pieces each make, and as there is pinned memory
+    /// for, which the log says. Default: 1.
     pub fn host_threads(self, threads: usize) -> Self {
         DeviceTier { host_threads: threads.max(1), ..self }
     }
@@ -146,8 +152,8 @@ impl<D: Copies> DeviceTier<D> {
     ///
     /// # Errors
     /// [`DeviceTierError::Part`] when the parts are not what the layout says; [`DeviceTierError::Objects`] as for
-    /// [`Objects::begin`] and [`commit`](crate::client::ObjectFilling::commit), [`DeviceTierError::Device`] when a copy failed. No
-    /// version is there then.
+    /// [`Objects::begin`] and [`commit`](crate::client::ObjectFilling::commit), [`DeviceTierError::HostMemory`] when there is none for
+    /// pieces to pass through, [`DeviceTierError::Device`] when a copy failed. No version is there then.
     pub fn set(
         &self,
         key: &str,
@@ -174,9 +180,9 @@ impl<D: Copies> DeviceTier<D> {
     /// Puts a version into the device's memory, before all arithmetic that the device is given afterwards. Gives its number.
     ///
     /// # Errors
-    /// As [`Objects::get`]; [`DeviceTierError::Part`] when the parts are not what its layout says, and nothing was written then;
-    /// [`DeviceTierError::Damaged`] when its bytes do not have their checksums, [`DeviceTierError::Device`] when a copy failed: what
-    /// the parts hold is undefined then.
+    /// As [`Objects::get`]; [`DeviceTierError::Part`] when the parts are not what its layout says and [`DeviceTierError::HostMemory`] when
+    /// there is none for pieces to pass through, and nothing was written then; [`DeviceTierError::Damaged`] when its bytes do not have
+    /// their checksums, [`DeviceTierError::Device`] when a copy failed: what the parts hold is undefined then.
     pub fn get(
         &self,
         key: &str,
@@ -223,22 +229,57 @@ impl<D: Copies> DeviceTier<D> {
         pieces: usize,
         work: impl Fn(&mut [Ring<D>; N], Lane<'_>) -> Result<T, DeviceTierError> + Sync,
     ) -> Result<Vec<T>, DeviceTierError> {
-        let lanes = lanes::worth(pieces, self.host_threads);
-        // All of them before the first piece: how many are made does not hang on which thread is the fastest.
-        let mut rings: Vec<[Ring<D>; N]> = (0..lanes).map(|_| std::array::from_fn(|_| self.ring())).collect();
+        let mut rings: Vec<[Ring<D>; N]> = self.rings_for(lanes::worth(pieces, self.host_threads))?;
         let outcome = lanes::run(&mut rings, |rings, lane| work(rings, lane));
         self.rings.lock().extend(rings.into_iter().flatten());
         outcome
     }
 
+    /// The rings of so many lanes; where there is not as much host memory, of fewer, and of one at least. All of them before the first
+    /// piece: how many are made does not hang on which thread is the fastest.
+    fn rings_for<const N: usize>(&self, lanes: usize) -> Result<Vec<[Ring<D>; N]>, DeviceTierError> {
+        let mut rings = Vec::with_capacity(lanes);
+        for lane in 0..lanes {
+            match self.rings_of_a_lane::<N>() {
+                Ok(own) => rings.push(own),
+                Err(error) if lane == 0 => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, threads = lane, "fewer threads share a move than may");
+                    break;
+                }
+            }
+        }
+        Ok(rings)
+    }
+
+    /// All rings of a lane, or none is taken out of the pool.
+    fn rings_of_a_lane<const N: usize>(&self) -> Result<[Ring<D>; N], DeviceTierError> {
+        let mut own = Vec::with_capacity(N);
+        while own.len() < N {
+            match self.ring() {
+                Ok(ring) => own.push(ring),
+                Err(error) => {
+                    self.rings.lock().extend(own);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(own.try_into().expect("as many as were asked for"))
+    }
+
     /// A ring of the pool, or a new one.
-    fn ring(&self) -> Ring<D> {
+    fn ring(&self) -> Result<Ring<D>, DeviceTierError> {
         let kept = self.rings.lock().pop();
-        kept.unwrap_or_else(|| {
-            let ring = Ring::new(&self.device, self.piece_values);
-            self.pinned_values.fetch_add(ring.values(), Ordering::Relaxed);
-            ring
-        })
+        if let Some(ring) = kept {
+            return Ok(ring);
+        }
+        let made = Ring::new(&self.device, self.piece_values);
+        let ring = made.map_err(|error| match error {
+            source @ trainer::Error::HostMemory { .. } => DeviceTierError::HostMemory { source },
+            other => other.into(),
+        })?;
+        self.pinned_values.fetch_add(ring.values(), Ordering::Relaxed);
+        Ok(ring)
     }
 }
 

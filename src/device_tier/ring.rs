@@ -2,6 +2,7 @@
 
 use super::CHUNK_VALUES;
 use super::part::Piece;
+use crate::trainer;
 use crate::trainer::device::{Copies, CopyRange};
 
 /// Pieces of host memory: one is copied by the device, one is looked at by the host, one waits.
@@ -32,12 +33,14 @@ pub(super) struct Summed<D: Copies> {
 }
 
 impl<D: Copies> Ring<D> {
-    pub(super) fn new(device: &D, piece_values: usize) -> Self {
-        let slots = (0..SLOTS).map(|_| device.allocate_host(piece_values)).collect();
+    /// All that a move takes of the host's memory: none fails for want of it once it has begun.
+    pub(super) fn new(device: &D, piece_values: usize) -> Result<Self, trainer::Error> {
+        let slots = (0..SLOTS).map(|_| device.allocate_host(piece_values)).collect::<Result<_, _>>()?;
         let chunks = piece_values.div_ceil(CHUNK_VALUES);
-        let summed = device.allocate_host(DIRECT * chunks);
+        let summed = device.allocate_host(DIRECT * chunks)?;
         let [copies, sums] = [(); 2].map(|()| device.stream());
-        Ring { slots, piece: vec![0.0; piece_values], copies, sums, summed, chunks }
+        device.prepare_sums(&sums, chunks)?;
+        Ok(Ring { slots, piece: vec![0.0; piece_values], copies, sums, summed, chunks })
     }
 
     /// Values of pinned memory.

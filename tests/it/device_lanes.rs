@@ -2,12 +2,12 @@
 
 use forebay::client::Objects;
 use forebay::store::*;
-use forebay::trainer::device::{Device, StandInDevice};
+use forebay::trainer::device::{Device, StandInDevice, StandInOptions};
 use forebay::{DevicePart, DevicePartMut, DeviceTier, DeviceTierError};
 
 use crate::device_tier::{
-    CHUNK, SEEDS, copies_that_fail, damage, device, exchange, failing, get, layout, loaded, one, read,
-    ring_bytes, set, values, ways,
+    CHUNK, HOSTS_A_RING, SEEDS, copies_that_fail, damage, device, exchange, failing, get, layout, loaded,
+    one, read, ring_bytes, set, values, ways,
 };
 use crate::support::World;
 
@@ -149,4 +149,22 @@ fn a_byte_that_changed_is_told_whichever_lane_it_is_in() {
         let Err(DeviceTierError::Damaged { reason }) = changed else { panic!("{changed:?}") };
         assert!(reason.contains(&format!("chunk {chunk} of \"weights\"")), "{reason}");
     }
+}
+
+// FX-58, FX-69
+#[test]
+fn where_host_memory_is_scarce_fewer_threads_share_a_move() {
+    let world = World::new();
+    let objects = world.embedded();
+    // The first memory of the second thread.
+    let options = StandInOptions { host_faults: vec![HOSTS_A_RING], ..StandInOptions::default() };
+    let device = StandInDevice::new(options);
+    let (tier, all) = (tier(&device, &objects), values(3, LONG));
+    let buffer = loaded(&device, &all);
+    set(&tier, "solver", &buffer, LONG).unwrap();
+    assert_eq!(tier.pinned_bytes(), ring_bytes(1), "one thread");
+    let mut target = device.allocate(LONG);
+    get(&tier, "solver", &mut target).unwrap();
+    assert!(read(&device, &target) == all);
+    assert_eq!(tier.pinned_bytes(), THREADS * ring_bytes(1), "there is enough again");
 }

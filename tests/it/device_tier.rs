@@ -84,6 +84,9 @@ pub(crate) fn exchange(
     tier.exchange(("solver", Expected::Any, &layout), ("verifier", Which::Latest), &mut parts)
 }
 
+/// Memories of the host that a ring asks for: three pieces, and the checksums.
+pub(crate) const HOSTS_A_RING: usize = 4;
+
 /// What a ring pins: three pieces of so many chunks, and the checksums of eight.
 pub(crate) fn ring_bytes(chunks: usize) -> usize {
     chunks * (3 * OBJECT_CHUNK_BYTES as usize + 8 * 4)

@@ -7,6 +7,7 @@ mod archive;
 mod asked;
 mod bad_input;
 mod device_gpu;
+mod device_host_memory;
 mod device_lanes;
 mod device_pinned;
 mod device_tier;

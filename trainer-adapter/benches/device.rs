@@ -162,7 +162,7 @@ fn copies_of(
 /// Chunked copies against one call, and an exchange against out and then in.
 fn copies(device: &CudaDevice, show: &mut dyn FnMut(Row)) -> Result<(), Error> {
     let mut buffer = device.allocate(VALUES);
-    let [mut out, mut back] = [(); 2].map(|()| device.allocate_host(VALUES));
+    let (mut out, mut back) = (device.allocate_host(VALUES)?, device.allocate_host(VALUES)?);
     device.check()?;
     for (measure, to_host) in
         [("device to host, chunks of 32 MiB", true), ("host to device, chunks of 32 MiB", false)]

@@ -33,7 +33,7 @@ fn on_device<D: Copies>(device: &D, values: &[f32]) -> D::Buffer {
 }
 
 fn on_host<D: Copies>(device: &D, values: &[f32]) -> D::Host {
-    let mut host = device.allocate_host(values.len());
+    let mut host = device.allocate_host(values.len()).unwrap();
     device.write_host(values, &mut host, 0);
     host
 }
@@ -58,7 +58,8 @@ fn is_poisoned(values: &[f32]) -> bool {
 fn exchanged<D: Copies>(device: &D, chunk_values: usize) -> Result<[Vec<f32>; 5], Error> {
     let (mut one, mut two) = (on_device(device, &values(1, LENGTH)), on_device(device, &values(2, 33)));
     let (in_one, in_two) = (on_host(device, &values(3, LENGTH)), on_host(device, &values(4, 33)));
-    let (mut out_one, mut out_two) = (device.allocate_host(LENGTH), device.allocate_host(33));
+    let (mut out_one, mut out_two) =
+        (device.allocate_host(LENGTH).unwrap(), device.allocate_host(33).unwrap());
     let mut state = [
         Exchanged { buffer: &mut one, outgoing: &mut out_one, incoming: &in_one, length: LENGTH },
         Exchanged { buffer: &mut two, outgoing: &mut out_two, incoming: &in_two, length: 33 },
@@ -118,7 +119,7 @@ fn an_exchange_overlaps_both_directions() {
     }
     let device = stand_in(1);
     let (mut buffer, incoming) = (on_device(&device, &values(1, 9)), on_host(&device, &values(2, 9)));
-    let mut outgoing = device.allocate_host(9);
+    let mut outgoing = device.allocate_host(9).unwrap();
     let whole = Exchanged { buffer: &mut buffer, outgoing: &mut outgoing, incoming: &incoming, length: 9 };
     exchange(&device, &mut [whole], 9).unwrap();
     let trace = device.trace();
@@ -140,7 +141,7 @@ impl Scene {
         let device = stand_in(seed);
         let (buffer, incoming) =
             (on_device(&device, &values(1, LENGTH)), on_host(&device, &values(2, LENGTH)));
-        let outgoing = device.allocate_host(LENGTH);
+        let outgoing = device.allocate_host(LENGTH).unwrap();
         Self { device, buffer, incoming, outgoing }
     }
 
@@ -350,7 +351,7 @@ fn a_sum_that_races_with_a_copy_shows_in_every_seed() {
         for is_ordered in [true, false] {
             let device = stand_in(seed);
             let mut buffer = on_device(&device, &values(1, LENGTH));
-            let (mut sums, next) = (device.allocate_host(1), on_host(&device, &values(2, LENGTH)));
+            let (mut sums, next) = (device.allocate_host(1).unwrap(), on_host(&device, &values(2, LENGTH)));
             let [one, other] = [device.stream(), device.stream()];
             let summed = device.sum_up_async(&one, &buffer, (0..LENGTH, LENGTH), &mut sums, 0);
             if is_ordered {

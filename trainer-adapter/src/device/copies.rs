@@ -80,7 +80,13 @@ pub trait Copies: Device {
     type Pinned: Clone + Send + Sync;
 
     /// Host memory of `length` zeros. Costly on a GPU: it is pinned once and kept.
-    fn allocate_host(&self, length: usize) -> Self::Host;
+    ///
+    /// # Errors
+    /// [`Error::HostMemory`] if there is none to be had: pinned memory is scarce, and that it has run out harms no state. The device goes
+    /// on. [`Error::Device`] if the device has failed.
+    fn allocate_host(&self, length: usize) -> Result<Self::Host, Error>;
+    /// How many values host memory has room for.
+    fn host_length(&self, host: &Self::Host) -> usize;
     /// Copies values into host memory from `offset` on.
     fn write_host(&self, values: &[f32], host: &mut Self::Host, offset: usize);
     /// Copies values out of host memory from `offset` on.
@@ -128,9 +134,20 @@ pub trait Copies: Device {
         range: CopyRange,
     ) -> Self::Event;
 
+    /// Makes ready what sums of at most so many runs at a time need on a stream, so that none of them is refused for want of it. By
+    /// default they need nothing.
+    ///
+    /// # Errors
+    /// As [`Self::allocate_host`].
+    fn prepare_sums(&self, _stream: &Self::Stream, _runs: usize) -> Result<(), Error> {
+        Ok(())
+    }
     /// Queues the [`crc32c`] of values of a buffer, of each run of so many of them by itself (the last may be shorter). They are written
     /// as the bits of as many values of `target`, from `offset` on. It reads and writes as a copy does, and a GPU sums up at the rate of its
     /// memory: on a stream of its own it holds up no copy.
+    ///
+    /// Whoever could not do without them asks [`Self::prepare_sums`] first: where there is no memory for what they need, nothing is queued,
+    /// and the event fails with [`Error::HostMemory`].
     fn sum_up_async(
         &self,
         stream: &Self::Stream,
@@ -157,6 +174,6 @@ pub trait Copies: Device {
     /// Waits until the event is done.
     ///
     /// # Errors
-    /// [`Error::Copy`] if the copy failed.
+    /// [`Error::Copy`] if the copy failed; what [`Self::sum_up_async`] says of its own.
     fn wait(&self, event: &Self::Event) -> Result<(), Error>;
 }

@@ -43,6 +43,7 @@ impl Error {
             | Self::CacheNotEmpty { .. }
             | Self::RankFailed { .. }
             | Self::Copy { .. }
+            | Self::HostMemory { .. }
             | Self::Share { .. }
             | Self::Pin { .. }
             | Self::Device { .. }

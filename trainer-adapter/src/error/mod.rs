@@ -238,6 +238,16 @@ pub enum Error {
         /// What the device said.
         reason: String,
     },
+    /// Host memory that copies go to and from cannot be had. The device goes on.
+    #[error(
+        "no host memory for {values} values of 4 bytes each: {reason}; let go of pinned memory, here or in other processes, or ask for less"
+    )]
+    HostMemory {
+        /// How many values it was to have.
+        values: usize,
+        /// What the device said.
+        reason: String,
+    },
     /// Memory of the device cannot be shared between processes as it was asked for. The device goes on.
     #[error("memory of the device is not shared: {reason}")]
     Share {

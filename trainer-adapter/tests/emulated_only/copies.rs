@@ -9,7 +9,7 @@ use crate::operations::{buffer, random};
 use crate::pinned;
 
 fn host(device: &CudaDevice, values: &[f32]) -> <CudaDevice as Copies>::Host {
-    let mut host = device.allocate_host(values.len());
+    let mut host = device.allocate_host(values.len()).unwrap();
     device.write_host(values, &mut host, 0);
     host
 }
@@ -26,7 +26,7 @@ fn an_exchange_moves_every_value() {
     let device = emulated(ProductType::Float32);
     for chunk_values in [1, 7, 50, 1000] {
         let mut one = buffer(&device, 1, 100);
-        let (incoming, mut outgoing) = (host(&device, &random(2, 100)), device.allocate_host(100));
+        let (incoming, mut outgoing) = (host(&device, &random(2, 100)), device.allocate_host(100).unwrap());
         let part = Exchanged { buffer: &mut one, outgoing: &mut outgoing, incoming: &incoming, length: 100 };
         exchange(&device, &mut [part], chunk_values).unwrap();
         let mut now = vec![0.0; 100];
@@ -42,7 +42,7 @@ fn an_exchange_moves_every_value() {
 fn copies_are_late_and_keep_the_memory_that_they_use() {
     let device = emulated(ProductType::Float32);
     let (stream, range) = (device.stream(), CopyRange { device_offset: 3, host_offset: 1, length: 90 });
-    let (one, mut out) = (buffer(&device, 1, 100), device.allocate_host(100));
+    let (one, mut out) = (buffer(&device, 1, 100), device.allocate_host(100).unwrap());
     let left = device.copy_to_host_async(&stream, &one, &mut out, range);
     assert_eq!(host_values(&device, &out, 100), [0.0; 100], "the emulation is as late as it may be");
     drop(one);
@@ -55,7 +55,8 @@ fn copies_are_late_and_keep_the_memory_that_they_use() {
     let dropped = device.copy_to_device_async(&stream, &out, &mut device.allocate(100), range);
     drop((out, stream));
     device.wait(&dropped).unwrap();
-    let (one, mut out, stream) = (buffer(&device, 1, 100), device.allocate_host(100), device.stream());
+    let (one, mut out, stream) =
+        (buffer(&device, 1, 100), device.allocate_host(100).unwrap(), device.stream());
     let _ = device.copy_to_host_async(&stream, &one, &mut out, range);
     drop((one, out, stream, device));
 }
@@ -66,7 +67,7 @@ fn arithmetic_and_copies_are_ordered_by_events() {
     let device = emulated(ProductType::Float32);
     let whole = CopyRange { device_offset: 0, host_offset: 0, length: 50 };
     let (source, mut sum) = (buffer(&device, 1, 50), buffer(&device, 2, 50));
-    let mut out = device.allocate_host(50);
+    let mut out = device.allocate_host(50).unwrap();
     device.accumulate(&source, &mut sum);
     let (stream, computed) = (device.stream(), device.computed());
     device.stream_after(&stream, &computed);

@@ -35,7 +35,7 @@ fn show(libraries: &CudaLibraries, devices: &[i32]) {
 }
 
 #[allow(unsafe_code, reason = "calls of the emulation")]
-fn break_first(libraries: &CudaLibraries) {
+pub(super) fn break_first(libraries: &CudaLibraries) {
     // SAFETY: as above.
     unsafe {
         let library = libloading::Library::new(&libraries.driver[0]).unwrap();
@@ -137,6 +137,7 @@ fn a_broken_gpu_is_an_error_and_never_a_number() {
     let unit = |position| Unit { position, policy: "policy", version: 0, rows: &rows };
     trainer.accumulate(&unit(0)).unwrap();
     let policy = trainer.policy();
+    let [incoming, mut outgoing] = [(); 2].map(|()| device.allocate_host(9).unwrap());
     assert_eq!(device.check(), Ok(()));
 
     break_first(&libraries);
@@ -154,8 +155,8 @@ fn a_broken_gpu_is_an_error_and_never_a_number() {
     refused(generate(&device, &policy, &[request], &GenerateOptions::default()).unwrap_err());
     assert!(policy.values(&device).iter().all(|value| value.is_nan()));
 
-    let (mut buffer, incoming, mut outgoing) =
-        (device.allocate(9), device.allocate_host(9), device.allocate_host(9));
+    refused(device.allocate_host(9).map(drop).unwrap_err());
+    let mut buffer = device.allocate(9);
     let part = Exchanged { buffer: &mut buffer, outgoing: &mut outgoing, incoming: &incoming, length: 9 };
     assert!(matches!(exchange(&device, &mut [part], 4), Err(Error::Copy { .. })));
 }
@@ -208,7 +209,7 @@ fn sums_take_no_memory_of_the_device() {
     let (source, stream) = (crate::operations::buffer(&device, 1, 5000), device.stream());
     device.stream_after(&stream, &device.computed());
     super::sharing::set_longest(&libraries, 0);
-    let mut host = device.allocate_host(5);
+    let mut host = device.allocate_host(5).unwrap();
     let event = device.sum_up_async(&stream, &source, (0..5000, 1000), &mut host, 0);
     device.wait(&event).unwrap();
     let mut sums = [0.0; 5];

@@ -4,5 +4,6 @@
 mod agreement;
 mod copies;
 mod failures;
+mod host_memory;
 mod launches;
 mod sharing;

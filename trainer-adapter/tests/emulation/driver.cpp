@@ -334,11 +334,19 @@ CALL cuMemAddressFree(uint64_t address, size_t bytes) {
 // For tests: what was not given back.
 CALL emulation_shared_memories() { return (int)(physical + mapped.size()); }
 
+// For tests: no pinned memory of the host is longer than this.
+size_t longest_pinned = (size_t)64 << 30;
+CALL emulation_longest_pinned(size_t bytes) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    longest_pinned = bytes;
+    return SUCCESS;
+}
+
 CALL cuMemHostAlloc(void** place, size_t bytes, unsigned flags) {
     GUARDED
     // Write-combined memory (4) is for nobody who reads.
     if (bytes == 0 || (flags & 4) != 0) return INVALID_VALUE;
-    *place = bytes > (size_t)64 << 30 ? nullptr : malloc(bytes);
+    *place = bytes > longest_pinned ? nullptr : malloc(bytes);
     if (*place == nullptr) return OUT_OF_MEMORY;
     memset(*place, 0xFF, bytes);
     pinned[(uint64_t)*place] = bytes;

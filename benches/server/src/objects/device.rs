@@ -194,7 +194,7 @@ fn swaps<D: Share>(
     let all_pinned = || tier.pinned_bytes() as u64 + tier.stats().mapping_bytes;
     let way = way.name();
     let (layout, mut buffer, mut host) =
-        (layout(values)?, device.allocate(values), device.allocate_host(values));
+        (layout(values)?, device.allocate(values), device.allocate_host(values)?);
     device.check()?;
     let set = |buffer: &D::Buffer| -> Outcome<()> {
         Ok(tier.set("state", Expected::Any, &layout, &[DevicePart::of(CLASS, buffer)]).map(drop)?)

@@ -15,8 +15,12 @@ impl Copies for CpuDevice {
     /// Copies are made by the processor, which pins nothing.
     type Pinned = Infallible;
 
-    fn allocate_host(&self, length: usize) -> CpuBuffer {
-        self.allocate(length)
+    fn allocate_host(&self, length: usize) -> Result<CpuBuffer, Error> {
+        Ok(self.allocate(length))
+    }
+
+    fn host_length(&self, host: &CpuBuffer) -> usize {
+        host.len()
     }
 
     fn write_host(&self, values: &[f32], host: &mut CpuBuffer, offset: usize) {

@@ -10,7 +10,6 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::Context;
 use super::copies::{CudaEvent, CudaStream};
 use super::kernel::{Argument, Kernel, THREADS};
 use super::memory::Pinned;
@@ -18,26 +17,35 @@ use super::stream::Stream;
 use super::under_way::Kept;
 use super::{CudaBuffer, CudaDevice, CudaError, CudaHost};
 use crate::device::copies::check_sums;
+use crate::error::Error;
 
 /// Blocks that share a run: a few runs alone would leave most of the device idle.
 const PARTS: usize = 8;
 
-/// Pinned memory for what the parts of runs come to, and how many bytes it has.
+/// Pinned memory for what the parts of runs come to, and for how many runs it is.
 #[derive(Debug, Default)]
 pub(super) struct Parts(Mutex<Option<(Arc<Pinned>, usize)>>);
 
 impl Parts {
-    /// Does `work` with so many bytes, which are its own until all that it gives to the stream has been given.
+    /// Makes memory for so many runs where there is none yet.
+    pub(super) fn prepare(&self, device: &CudaDevice, runs: usize) -> Result<(), Error> {
+        self.with(device, runs, |_| ())
+    }
+
+    /// Does `work` with memory for so many runs, which is its own until all that it gives to the stream has been given.
     fn with<T>(
         &self,
-        context: &Arc<Context>,
-        bytes: usize,
-        work: impl FnOnce(&Arc<Pinned>) -> Result<T, CudaError>,
-    ) -> Result<T, CudaError> {
+        device: &CudaDevice,
+        runs: usize,
+        work: impl FnOnce(&Arc<Pinned>) -> T,
+    ) -> Result<T, Error> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
-            Some((memory, length)) if *length >= bytes => work(memory),
-            _ => work(&kept.insert((Arc::new(Pinned::new(context, bytes)?), bytes)).0),
+            Some((memory, most)) if *most >= runs => Ok(work(memory)),
+            _ => {
+                let memory = device.pinned(runs.saturating_mul(PARTS))?; // a sum takes as much as a value
+                Ok(work(&kept.insert((Arc::new(memory), runs)).0))
+            }
         }
     }
 }
@@ -68,20 +76,17 @@ impl CudaDevice {
         let value = |index: usize| (size_of::<f32>() * index) as u64;
         let runs = Runs { address: source.memory.address() + value(values.start), length: values.len(), run };
         let sums = target.memory.address() + value(offset);
-        let made = self.queue.attempt(|| {
-            let bytes = runs.count() * PARTS * size_of::<u32>();
-            stream.parts.with(self.queue.stream.context(), bytes, |parts| {
-                // The parts are kept with the target.
-                let used = Arc::new((Arc::clone(&target.memory), Arc::clone(parts)));
-                Ok(self.queued(stream, [Kept::of(&source.memory), Kept::of(&used)], |stream| {
-                    if runs.length == 0 {
-                        return Ok(());
-                    }
-                    self.launch_sums(stream, &runs, (parts.address(), sums))
-                }))
+        let queued = stream.parts.with(self, runs.count(), |parts| {
+            // The parts are kept with the target.
+            let used = Arc::new((Arc::clone(&target.memory), Arc::clone(parts)));
+            self.queued(stream, [Kept::of(&source.memory), Kept::of(&used)], |stream| {
+                if runs.length == 0 {
+                    return Ok(());
+                }
+                self.launch_sums(stream, &runs, (parts.address(), sums))
             })
         });
-        made.unwrap_or_else(CudaEvent::none)
+        queued.unwrap_or_else(CudaEvent::refused)
     }
 
     fn launch_sums(&self, stream: &Stream, runs: &Runs, (parts, sums): (u64, u64)) -> Result<(), CudaError> {

@@ -21,16 +21,37 @@ pub struct CudaStream {
     pub(super) parts: Parts,
 }
 
-/// A place in a stream. None if the device had failed before it was reached.
+/// A place in a stream.
 #[derive(Debug, Clone)]
-pub struct CudaEvent(Option<Arc<Event>>);
+pub struct CudaEvent(Place);
+
+#[derive(Debug, Clone)]
+enum Place {
+    At(Arc<Event>),
+    /// The device had failed before it was reached.
+    Never,
+    /// What was to be queued was not, and the device goes on.
+    Refused(Arc<Error>),
+}
 
 const VALUE: usize = size_of::<f32>();
 
 impl CudaEvent {
-    /// Of what the device has not been given.
-    pub(super) fn none() -> Self {
-        Self(None)
+    /// Where the device has been given something; nothing if it had failed.
+    fn of(event: Option<Arc<Event>>) -> Self {
+        Self(event.map_or(Place::Never, Place::At))
+    }
+
+    /// Of what the device was not given, for this reason.
+    pub(super) fn refused(error: Error) -> Self {
+        Self(Place::Refused(Arc::new(error)))
+    }
+
+    fn place(&self) -> Option<&Event> {
+        match &self.0 {
+            Place::At(event) => Some(event),
+            Place::Never | Place::Refused(_) => None,
+        }
     }
 }
 
@@ -88,7 +109,23 @@ impl CudaDevice {
             self.queue.under_way.add(Copy { end: Arc::clone(&end), _kept: kept });
             Ok(Some(end))
         });
-        CudaEvent(queued.flatten())
+        CudaEvent::of(queued.flatten())
+    }
+
+    /// Pinned memory of so many values, of arbitrary contents.
+    ///
+    /// Not by the queue: that there is none to be had is no failure of the device.
+    pub(super) fn pinned(&self, values: usize) -> Result<Pinned, Error> {
+        self.check()?;
+        let refused = |reason: String| Error::HostMemory { values, reason };
+        let no_address = || refused("so many have no address".to_owned());
+        let bytes = values.checked_mul(VALUE).ok_or_else(no_address)?;
+        let stream = &self.queue.stream;
+        Pinned::new(stream.context(), bytes).map_err(|error| {
+            // A device that has failed refuses everything, this too. To wait for it needs no memory, and says whether it has.
+            self.queue.attempt(|| stream.wait());
+            self.check().err().unwrap_or_else(|| refused(error.to_string()))
+        })
     }
 
     /// Asks something of an event.
@@ -97,7 +134,10 @@ impl CudaDevice {
         event: &CudaEvent,
         ask: impl FnOnce(&Event) -> Result<T, CudaError>,
     ) -> Result<T, Error> {
-        let asked = self.queue.attempt(|| event.0.as_deref().map(ask).transpose()).flatten();
+        if let Place::Refused(error) = &event.0 {
+            return Err(Error::clone(error));
+        }
+        let asked = self.queue.attempt(|| event.place().map(ask).transpose()).flatten();
         let unknown = || Error::Copy { reason: "the device had failed before it was queued".into() };
         asked.ok_or_else(|| self.queue.check().map_or_else(|error| failed(&error), |()| unknown()))
     }
@@ -110,21 +150,22 @@ impl Copies for CudaDevice {
     type Event = CudaEvent;
     type Pinned = CudaPinned;
 
-    fn allocate_host(&self, length: usize) -> CudaHost {
-        let context = self.queue.stream.context();
-        let bytes = length.checked_mul(VALUE).expect("host memory of so many values has an address");
-        let made = self.queue.attempt(|| Pinned::new(context, bytes));
-        let memory = made.unwrap_or_else(|| Pinned::none(context));
-        if !memory.place().is_null() {
+    fn allocate_host(&self, length: usize) -> Result<CudaHost, Error> {
+        let memory = self.pinned(length)?;
+        if length > 0 {
             // SAFETY: so many bytes were just allocated, and nobody else has them yet.
-            unsafe { memory.place().write_bytes(0, bytes) };
+            unsafe { memory.place().write_bytes(0, VALUE * length) };
         }
-        CudaHost { memory: Arc::new(memory), length }
+        Ok(CudaHost { memory: Arc::new(memory), length })
+    }
+
+    fn host_length(&self, host: &CudaHost) -> usize {
+        host.length
     }
 
     fn write_host(&self, values: &[f32], host: &mut CudaHost, offset: usize) {
         assert!(lies_in(offset, values.len(), host.length), "values lie in host memory");
-        if !host.memory.place().is_null() {
+        if !values.is_empty() {
             let place = host.memory.place().wrapping_add(VALUE * offset);
             // SAFETY: inside of the memory, which no reference is ever made to. A copy under way that reads it may see old and
             // new bytes, as the rules of `Copies` say; it is the device that does.
@@ -134,9 +175,7 @@ impl Copies for CudaDevice {
 
     fn read_host(&self, host: &CudaHost, offset: usize, values: &mut [f32]) {
         assert!(lies_in(offset, values.len(), host.length), "values lie in host memory");
-        if host.memory.place().is_null() {
-            values.fill(f32::NAN);
-        } else {
+        if !values.is_empty() {
             let place = host.memory.place().wrapping_add(VALUE * offset);
             // SAFETY: inside of the memory, which no reference is ever made to; every pattern of bits is an f32.
             unsafe { place.copy_to_nonoverlapping(values.as_mut_ptr().cast(), VALUE * values.len()) };
@@ -209,6 +248,10 @@ impl Copies for CudaDevice {
         })
     }
 
+    fn prepare_sums(&self, stream: &CudaStream, runs: usize) -> Result<(), Error> {
+        stream.parts.prepare(self, runs)
+    }
+
     fn sum_up_async(
         &self,
         stream: &CudaStream,
@@ -221,14 +264,14 @@ impl Copies for CudaDevice {
     }
 
     fn stream_after(&self, stream: &CudaStream, event: &CudaEvent) {
-        self.queue.attempt(|| match (&stream.stream, &event.0) {
+        self.queue.attempt(|| match (&stream.stream, event.place()) {
             (Some(stream), Some(event)) => stream.come_after(event),
             _ => Ok(()),
         });
     }
 
     fn computed(&self) -> CudaEvent {
-        CudaEvent(self.queue.attempt(|| self.queue.stream.event()).map(Arc::new))
+        CudaEvent::of(self.queue.attempt(|| self.queue.stream.event()).map(Arc::new))
     }
 
     fn compute_after(&self, event: &CudaEvent) -> Result<(), Error> {
@@ -248,7 +291,7 @@ impl Copies for CudaDevice {
         let waited = self.of_event(event, Event::wait);
         if waited.is_err() {
             // The first failure is told. Where the device had failed before there is no event, and all arithmetic is waited for.
-            let _ = event.0.as_deref().map_or_else(|| self.queue.stream.wait(), Event::wait);
+            let _ = event.place().map_or_else(|| self.queue.stream.wait(), Event::wait);
         }
         self.queue.under_way.sweep();
         waited

@@ -96,11 +96,6 @@ impl Pinned {
         Ok(Self { context: Arc::clone(context), place })
     }
 
-    /// No memory: what stands in after the device has failed.
-    pub(super) fn none(context: &Arc<Context>) -> Self {
-        Self { context: Arc::clone(context), place: Handle(std::ptr::null_mut()) }
-    }
-
     pub(super) fn place(&self) -> *mut u8 {
         self.place.0
     }

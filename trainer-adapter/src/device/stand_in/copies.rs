@@ -80,8 +80,16 @@ impl Copies for StandInDevice {
     type Event = StandInEvent;
     type Pinned = StandInPinned;
 
-    fn allocate_host(&self, length: usize) -> StandInBuffer {
-        self.memory(length)
+    fn allocate_host(&self, length: usize) -> Result<StandInBuffer, Error> {
+        let number = self.shared.hosts_asked.fetch_add(1, Ordering::Relaxed);
+        if self.shared.host_faults.contains(&number) {
+            return Err(Error::HostMemory { values: length, reason: format!("host memory {number} fails") });
+        }
+        Ok(self.memory(length))
+    }
+
+    fn host_length(&self, host: &StandInBuffer) -> usize {
+        host.read().len()
     }
 
     fn write_host(&self, values: &[f32], host: &mut StandInBuffer, offset: usize) {
