@@ -1,5 +1,7 @@
-//! The suite on the stand-in for a GPU.
+//! The suite on the stand-in for a GPU, and what becomes of ranks whose device fails.
 
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod failing;
 mod suite;
 
 use forebay_trainer_adapter::{StandInDevice, StandInOptions};

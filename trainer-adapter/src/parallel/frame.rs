@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 1 | a rank's cache, a [`crate::CachePayload`] as safetensors |
 //! | 2 | the joined cache, likewise |
-//! | 3 | the exchange failed: the rank (8 bytes) and the reason as text |
+//! | 3 | the exchange failed, or a rank could not take part: the rank (8 bytes) and the reason as text |
 
 use std::io::{Read, Result, Write};
 

@@ -76,11 +76,11 @@ impl<L: Read + Write> RankLinks<L> {
     /// it too.
     ///
     /// # Errors
-    /// [`Error::RankFailed`] if a rank is lost, damaged, has open groups, or does not belong to the step; rank 0 gets
-    /// [`Error::OpenGroups`], [`Error::PositionTaken`] and [`Error::Foreign`] as they are. Every cache is then as before.
+    /// [`Error::RankFailed`] if a rank is lost, damaged, has open groups, or does not belong to the step, or its device has failed; rank 0
+    /// gets [`Error::OpenGroups`], [`Error::PositionTaken`] and [`Error::Foreign`] as they are. Every cache is then as before.
+    /// [`Error::Device`] if the device of this rank has failed: its trainer is lost, and the others are told so or have what they need.
     pub fn exchange<D: Device>(&mut self, trainer: &mut Trainer<D>) -> Result<ExchangeReport, Error> {
-        let own = trainer.export_cache().to_bytes();
-        if self.rank == 0 { self.join(trainer) } else { self.send(trainer, own) }
+        if self.rank == 0 { self.join(trainer) } else { self.send(trainer) }
     }
 
     /// The part of rank 0.
@@ -98,19 +98,13 @@ impl<L: Read + Write> RankLinks<L> {
                 Err(error) => failure = failure.or(Some((*rank, error))),
             }
         }
-        let joined = match failure {
-            Some(failure) => Err(failure),
-            None => trainer
-                .check_closed()
-                .map_err(|error| (0, error))
-                .and_then(|()| trainer.merge_caches(&payloads)),
+        let bytes = match failure.map_or_else(|| joined(trainer, &payloads), Err) {
+            Ok(bytes) => bytes,
+            Err((rank, error)) => {
+                self.tell(&frame_of(rank, &error));
+                return Err(error);
+            }
         };
-        if let Err((rank, error)) = joined {
-            let reason = error.to_string();
-            self.tell(&Frame::Failed { rank: rank as u64, reason });
-            return Err(error);
-        }
-        let bytes = trainer.export_cache().to_bytes();
         report.bytes += bytes.len() as u64 * self.links.len() as u64;
         report.lost = self.tell(&Frame::Joined(bytes));
         report.units = trainer.cache().positions.len();
@@ -124,11 +118,19 @@ impl<L: Read + Write> RankLinks<L> {
     }
 
     /// The part of every other rank.
-    fn send<D: Device>(&mut self, trainer: &mut Trainer<D>, own: Vec<u8>) -> Result<ExchangeReport, Error> {
+    fn send<D: Device>(&mut self, trainer: &mut Trainer<D>) -> Result<ExchangeReport, Error> {
         let lost = |error: std::io::Error| Error::RankFailed { rank: 0, reason: error.to_string() };
         let rank = self.rank;
         let Some((_, link)) = self.links.first_mut() else {
             return Err(Error::RankFailed { rank, reason: "has no link to rank 0".into() });
+        };
+        let own = match exported(trainer) {
+            Ok(own) => own,
+            Err(error) => {
+                // Rank 0 waits for a frame, and tells everybody of this one; if it is gone, nobody waits.
+                let _ = frame_of(rank, &error).write(link).and_then(|()| Frame::read(link));
+                return Err(error);
+            }
         };
         let written = own.len();
         Frame::Cache(own).write(link).map_err(lost)?;
@@ -146,6 +148,28 @@ impl<L: Read + Write> RankLinks<L> {
     }
 }
 
+/// What a trainer has accumulated, unless its device has failed: what is read there then is no cache, and nothing shows that.
+fn exported<D: Device>(trainer: &Trainer<D>) -> Result<Vec<u8>, Error> {
+    let bytes = trainer.export_cache().to_bytes();
+    trainer.check_device().map(|()| bytes)
+}
+
+/// Joins the caches of the other ranks with that of rank 0; what goes back to them. Where that fails, whose failure it is.
+fn joined<D: Device>(
+    trainer: &mut Trainer<D>,
+    payloads: &[(usize, CachePayload)],
+) -> Result<Vec<u8>, (usize, Error)> {
+    let own = |error| (0, error);
+    trainer.check_closed().map_err(own)?;
+    trainer.merge_caches(payloads).map_err(|(rank, error)| (rank.unwrap_or(0), error))?;
+    exported(trainer).map_err(own)
+}
+
+/// What the others are told of a failure.
+fn frame_of(rank: usize, error: &Error) -> Frame {
+    Frame::Failed { rank: rank as u64, reason: error.to_string() }
+}
+
 fn read_cache(rank: usize, link: &mut impl Read) -> Result<(CachePayload, u64), Error> {
     let failed = |reason: String| Error::RankFailed { rank, reason };
     match Frame::read(link).map_err(|error| failed(error.to_string()))? {
@@ -153,6 +177,7 @@ fn read_cache(rank: usize, link: &mut impl Read) -> Result<(CachePayload, u64), 
             let payload = CachePayload::from_bytes(&bytes).map_err(|error| failed(error.to_string()))?;
             Ok((payload, bytes.len() as u64))
         }
+        Frame::Failed { reason, .. } => Err(failed(reason)),
         other => Err(failed(format!("sent {other:?} instead of its cache"))),
     }
 }

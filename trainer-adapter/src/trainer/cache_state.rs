@@ -24,6 +24,8 @@ pub(super) type CacheParts<D> = (GradientCache<D>, BTreeMap<usize, GroupSums<D>>
 
 impl<D: Device> Trainer<D> {
     /// The gradient cache: units, tree, totals and open groups. The same cache gives the same bytes.
+    ///
+    /// Of a device that has failed it is worthless: ask [`Device::check`] before it is kept.
     pub fn export_cache(&self) -> CachePayload {
         let mut payload = CachePayload::default();
         for run in self.cache_runs(&self.weights_sha256()) {
@@ -80,8 +82,8 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// [`Error::CacheNotEmpty`] if this trainer has units or open groups; [`Error::Foreign`] if the cache is of another
-    /// policy, version, set of weights or loss; [`Error::Tensor`] if a part is missing or damaged. The cache is then as
-    /// before.
+    /// policy, version, set of weights or loss; [`Error::Tensor`] if a part is missing or damaged; [`Error::Device`] if the device has
+    /// failed. The cache is then as before.
     pub fn import_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
         self.check_cache_empty()?;
         let (cache, groups) = self.read_cache(payload, BTreeMap::new())?;
@@ -95,26 +97,29 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// As [`Self::import_cache`]; [`Error::PositionTaken`] if both have a unit at a place, [`Error::OpenGroups`] if either
-    /// has open groups: close them first. The cache is then as before.
+    /// has open groups: close them first; [`Error::Device`] if the device has failed. The cache is then as before.
     pub fn merge_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
-        self.merge_caches(&[((), payload)]).map_err(|((), error)| error)
+        self.merge_caches(&[((), payload)]).map_err(|(_, error)| error)
     }
 
-    /// The same for several, all or none; the error comes with the name of the payload that has it.
+    /// The same for several, all or none; the error comes with the name of the payload that has it, or without where it is this
+    /// trainer's own.
     pub(crate) fn merge_caches<N: Copy, P: Borrow<CachePayload>>(
         &mut self,
         payloads: &[(N, P)],
-    ) -> Result<(), (N, Error)> {
+    ) -> Result<(), (Option<N>, Error)> {
         let mut others: Vec<GradientCache<D>> = Vec::new();
         for (name, payload) in payloads {
-            let other = self.read_closed(payload.borrow()).map_err(|error| (*name, error))?;
+            let own = |error| (Some(*name), error);
+            let other = self.read_closed(payload.borrow()).map_err(own)?;
             for &position in other.units().keys() {
                 let free = self.cache.check_free(position);
                 let free = others.iter().fold(free, |free, earlier| free.and(earlier.check_free(position)));
-                free.map_err(|error| (*name, error))?;
+                free.map_err(own)?;
             }
             others.push(other);
         }
+        self.device.check().map_err(|error| (None, error))?;
         for other in others {
             self.cache.absorb(&self.device, other);
         }
@@ -123,7 +128,9 @@ impl<D: Device> Trainer<D> {
 
     /// Puts a joined cache in the place of this one, which it holds.
     pub(crate) fn replace_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
-        self.cache = self.read_closed(payload)?;
+        let joined = self.read_closed(payload)?;
+        self.device.check()?;
+        self.cache = joined;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ mod golden;
 mod gradients;
 mod learning;
 mod losses;
-mod parallel;
+pub(crate) mod parallel;
 mod passes;
 mod payloads;
 mod refusals;

@@ -32,7 +32,7 @@ fn three_steps(mut group: RankLinks<UnixStream>, positions: &[Vec<usize>]) -> Ve
 }
 
 /// Ranks 0.. of a group, and what each gives.
-fn ranks<T: Send>(world: usize, work: impl Fn(RankLinks<UnixStream>) -> T + Sync) -> Vec<T> {
+pub(crate) fn ranks<T: Send>(world: usize, work: impl Fn(RankLinks<UnixStream>) -> T + Sync) -> Vec<T> {
     let pairs: Vec<_> = (1..world).map(|_| UnixStream::pair().unwrap()).collect();
     let (near, far): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     std::thread::scope(|scope| {
