@@ -89,6 +89,36 @@ fn an_exchange_moves_every_value_whatever_ends_first() {
     assert!(matches!(exchanged(&stand_in(0), 0), Err(Error::Config { field: "chunk_values", .. })));
 }
 
+/// A length that some memory has no room for is the caller's, and refused before anything is copied.
+#[test]
+fn an_exchange_beyond_a_memory_is_refused_with_its_name_and_copies_nothing() {
+    fn refused<D: Copies>(device: &D, lengths: [usize; 3]) -> String {
+        let [buffer, outgoing, incoming] = lengths;
+        let (mut one, whole) = (on_device(device, &values(1, buffer)), on_host(device, &values(2, 9)));
+        let mut two = on_device(device, &values(3, 9));
+        let [mut out_one, mut out_two] = [9, outgoing].map(|length| device.allocate_host(length).unwrap());
+        let short = on_host(device, &values(4, incoming));
+        let mut state = [
+            Exchanged { buffer: &mut two, outgoing: &mut out_one, incoming: &whole, length: 9 },
+            Exchanged { buffer: &mut one, outgoing: &mut out_two, incoming: &short, length: 9 },
+        ];
+        let error = exchange(device, &mut state, 4).unwrap_err();
+        assert!(matches!(error, Error::Config { field: "length", .. }), "{error}");
+        assert_eq!(downloaded(device, &two), values(3, 9), "nothing was copied");
+        error.to_string()
+    }
+    let cases = [
+        ([8, 9, 9], "buffer has 8"),
+        ([9, 0, 9], "outgoing memory has 0"),
+        ([9, 9, 5], "incoming memory has 5"),
+    ];
+    for (lengths, expected) in cases {
+        for error in [refused(&CpuDevice::inline(), lengths), refused(&stand_in(0), lengths)] {
+            assert!(error.contains(expected) && error.contains("length = 9 (part 1"), "{error}");
+        }
+    }
+}
+
 fn overlap(one: &TraceEntry, other: &TraceEntry) -> bool {
     one.ticks.0 <= other.ticks.1 && other.ticks.0 <= one.ticks.1
 }

@@ -23,8 +23,8 @@ pub struct Exchanged<'a, D: Copies> {
 /// Arithmetic that was given before comes before the first copy, and what is given afterwards comes after the last.
 ///
 /// # Errors
-/// [`Error::Config`] if the chunks have no values; [`Error::Copy`] if a copy failed. Then what the buffers and `outgoing` hold
-/// is undefined; `incoming` is as it was.
+/// [`Error::Config`] if the chunks have no values, or one of the three memories has fewer values than are to be exchanged: nothing was
+/// copied then. [`Error::Copy`] if a copy failed. Then what the buffers and `outgoing` hold is undefined; `incoming` is as it was.
 pub fn exchange<D: Copies>(
     device: &D,
     state: &mut [Exchanged<'_, D>],
@@ -33,6 +33,7 @@ pub fn exchange<D: Copies>(
     if chunk_values == 0 {
         return Err(Error::Config { field: "chunk_values", value: "0".into(), reason: "has to be positive" });
     }
+    state.iter().enumerate().try_for_each(|(number, part)| check_length(device, number, part))?;
     let (out, back) = (device.stream(), device.stream());
     device.stream_after(&out, &device.computed());
     let mut events = Vec::new();
@@ -53,4 +54,17 @@ pub fn exchange<D: Copies>(
     }
     result?;
     events.iter().try_for_each(|event| device.compute_after(event))
+}
+
+/// Refuses a part that does not lie in all of its memories.
+fn check_length<D: Copies>(device: &D, number: usize, part: &Exchanged<'_, D>) -> Result<(), Error> {
+    let memories = [
+        ("buffer", device.length(part.buffer)),
+        ("outgoing memory", device.host_length(part.outgoing)),
+        ("incoming memory", device.host_length(part.incoming)),
+    ];
+    let Some((memory, has)) = memories.into_iter().find(|&(_, has)| has < part.length) else { return Ok(()) };
+    let value = format!("{} (part {number}, whose {memory} has {has})", part.length);
+    let reason = "has to be at most what the buffer and both host memories have room for";
+    Err(Error::Config { field: "length", value, reason })
 }
