@@ -23,12 +23,27 @@ use crate::states::{States, StatesError, Version, Which};
 pub struct GroupOptions {
     /// Ranks. Default 1.
     pub world: usize,
-    /// How long a rank may take to say hello, and then to get its state. Default a minute.
+    /// How long a rank may take to say hello, and then to get its state; more than 0. Default a minute.
     pub start_limit: Duration,
-    /// How long a rank may take for a micro-batch, an update, or to stage its state. Default ten minutes.
+    /// How long a rank may take for a micro-batch, an update, or to stage its state; more than 0. Default ten minutes.
     pub command_limit: Duration,
-    /// How long a rank that was told to end may take before it is killed. Default ten seconds.
+    /// How long a rank that was told to end may take before it is killed; 0 is at once. Default ten seconds.
     pub end_limit: Duration,
+}
+
+impl GroupOptions {
+    /// Refuses what no group can be run with. A socket takes no limit of 0, and whoever asked for one would lose every rank for it.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.world == 0 {
+            return Err(("world", "has to be at least 1".to_owned()));
+        }
+        for (field, limit) in [("start_limit", self.start_limit), ("command_limit", self.command_limit)] {
+            if limit.is_zero() {
+                return Err((field, format!("{limit:?} leaves a rank no time to answer; give more than 0")));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for GroupOptions {
@@ -93,9 +108,8 @@ impl ProcessGroup {
         states: Arc<dyn States>,
     ) -> Result<Self, GroupError> {
         let agent = agent.into();
-        if options.world == 0 {
-            let reason = "has to be at least 1".to_owned();
-            return Err(GroupError::Config { agent, field: "world", reason });
+        if let Err((field, reason)) = options.check() {
+            return Err(GroupError::Config { agent, field, reason });
         }
         let (kept, current, counts) = Default::default();
         let mut group = Self {

@@ -218,6 +218,32 @@ fn a_second_coordinator_cannot_commit_over_the_first() {
     assert!(newest.ledger().has(&batches("solver", 0)[0].claim));
 }
 
+/// Every command would cost the rank, and its work: told before there is one.
+#[test]
+fn limits_that_leave_a_rank_no_time_are_refused_when_the_group_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = std::time::Duration::ZERO;
+    let create = |options| {
+        let launcher = Arc::new(launcher(folder.path(), RANK));
+        ProcessGroup::create("solver", options, launcher, states(folder.path()))
+    };
+    let cases = [
+        ("world", GroupOptions { world: 0, ..GroupOptions::default() }),
+        ("start_limit", GroupOptions { start_limit: none, ..GroupOptions::default() }),
+        ("command_limit", GroupOptions { command_limit: none, ..GroupOptions::default() }),
+    ];
+    for (expected, options) in cases {
+        let refused = create(options).unwrap_err();
+        assert!(matches!(&refused, GroupError::Config { field, .. } if *field == expected), "{refused}");
+        assert_eq!(refused.kind(), ErrorKind::Input);
+    }
+    // Told to end, a rank need not be given time.
+    let mut group = create(GroupOptions { end_limit: none, ..GroupOptions::default() }).unwrap();
+    group.activate(&placement("a", 1)).unwrap();
+    assert_eq!(group.suspend().unwrap().exits.len(), 1);
+    assert_eq!(group.life(), Life::Suspended);
+}
+
 /// A rank that hangs is lost after the time limit, and killed.
 #[test]
 fn a_rank_that_does_not_answer_in_time_is_ended() {
