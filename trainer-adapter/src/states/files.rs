@@ -8,12 +8,19 @@
 //! A part is written, synced and never changed. A manifest is written under another name, synced, and linked to its own: the link
 //! fails where the version is there already, so of two who commit the same version one does. What the two newest manifests do
 //! not name is deleted after a commit.
+//!
+//! A name is on stable storage before what stands on it is acknowledged: that of DIR when it is opened, that of KEY before its first
+//! manifest is linked (a rank may have made it and gone), a part's when it is staged, a manifest's at the end of its commit.
+
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::folders;
 use super::manifest::{self, Entry, is_name};
 use super::part::{PartReader, PartWriter};
 use super::{Fill, PartInfo, Staged, States, StatesError, Version, Which};
@@ -28,17 +35,25 @@ const VERSIONS_KEPT: u64 = 2;
 pub struct FileStates {
     folder: PathBuf,
     observer: Observer,
+    sync: folders::SyncNames,
 }
 
 impl FileStates {
-    /// Opens a folder, which is made where it is missing.
+    /// Opens a folder, which is made where it is missing; its name is on stable storage then.
     ///
     /// # Errors
     /// [`StatesError::Io`].
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, StatesError> {
-        let folder = folder.into();
-        fs::create_dir_all(&folder).map_err(StatesError::io("make the folder", &folder))?;
-        Ok(Self { folder, observer: Observer::default() })
+        Self::open_with(folder.into(), folders::sync)
+    }
+
+    fn open_with(folder: PathBuf, sync: folders::SyncNames) -> Result<Self, StatesError> {
+        folders::make(&folder, sync)?;
+        Ok(Self { folder, observer: Observer::default(), sync })
+    }
+
+    fn sync(&self, folder: &Path) -> Result<(), StatesError> {
+        (self.sync)(folder).map_err(StatesError::io("sync", folder))
     }
 
     /// The same, telling whenever a boundary is reached.
@@ -150,18 +165,21 @@ impl States for FileStates {
         let path = folder.join(&file);
         let written = self.write(&path, bytes, fill);
         let digest = written.map_err(StatesError::io("write", &path))?;
-        sync_folder(&folder)?;
+        self.sync(&folder)?;
         self.observer.reached(Boundary::PartWritten);
         Ok(Staged(Entry { name: part.to_owned(), bytes, digest, file }.line()))
     }
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
         let entries = self.check_staged(key, parts)?;
-        let (folder, number) = (self.key_folder(key)?, expected + 1);
+        let (folder, number) = (self.key_folder(key)?, expected.saturating_add(1));
         let conflict = |found| StatesError::Conflict { key: key.to_owned(), expected, found };
         let found = self.newest(key)?;
         if found != expected {
             return Err(conflict(found));
+        }
+        if expected == 0 {
+            self.sync(&self.folder)?;
         }
         // Among the parts: what a crash leaves of it is deleted as a part that nobody names.
         let draft = folder.join("parts").join(format!("draft.{}.{:x}", std::process::id(), nanoseconds()));
@@ -182,7 +200,7 @@ impl States for FileStates {
             });
         }
         self.observer.reached(Boundary::ManifestLinked);
-        sync_folder(&folder)?;
+        self.sync(&folder)?;
         // The version is there, whatever becomes of those before it.
         let _ = self.retire(key, number, there);
         Ok(number)
@@ -247,11 +265,6 @@ fn names(folder: &Path) -> Result<Vec<String>, StatesError> {
         found.extend(entry.file_name().into_string().ok());
     }
     Ok(found)
-}
-
-fn sync_folder(folder: &Path) -> Result<(), StatesError> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(StatesError::io("sync", folder))
 }
 
 fn nanoseconds() -> u128 {

@@ -20,6 +20,7 @@
 mod digest;
 mod error;
 mod files;
+mod folders;
 mod manifest;
 mod part;
 mod progress;
