@@ -88,7 +88,8 @@ impl ObjectStates {
     }
 
     /// Brings every part to the disk when it is set, and every version before its commit is acknowledged, so that it survives a power
-    /// failure. Default: false.
+    /// failure. A part that cannot be brought there is not staged, and leaves nothing in memory. A version that cannot is an error of its
+    /// commit, and is there all the same, for whoever asks: it survives the end of processes, as without. Default: false.
     pub fn spills(mut self, spills: bool) -> Self {
         self.spills = spills;
         self
@@ -142,9 +143,20 @@ impl ObjectStates {
         let filled = fill(&mut writer).and_then(|()| writer.finish());
         filled.map_err(|error| other("filling a part of a state", error))?;
         let version = filling.commit().map_err(failed)?;
-        self.keep(object, version).map_err(failed)?;
+        self.keep(object, version).map_err(|error| {
+            self.let_go(object, version);
+            failed(error)
+        })?;
         self.observer.reached(Boundary::PartWritten);
         Ok(())
+    }
+
+    /// Removes a part of which nobody is told, before its next try takes as much memory again. What cannot be removed is left to the next
+    /// commit of its key.
+    fn let_go(&self, object: &str, version: u64) {
+        if let Err(error) = self.objects.delete(object, version) {
+            tracing::warn!(%error, part = object, "a part that was not brought to the disk was not removed");
+        }
     }
 
     fn set_version(&self, object: &str, bytes: &[u8], expected: u64) -> client::Result<u64> {
@@ -158,7 +170,10 @@ impl ObjectStates {
             expected => filling.commit_as(expected.saturating_add(1))?,
         };
         self.observer.reached(Boundary::ManifestLinked);
-        self.keep(object, version)
+        // It was seen by now, and its number does not come again: it stays, and whoever looks finds it.
+        self.keep(object, version).inspect_err(|error| {
+            tracing::warn!(%error, object, version, "a state is set, and not on the disk: a power failure may take it");
+        })
     }
 
     /// A version's record, and its number; nothing if there is none.

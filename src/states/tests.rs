@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+
 use tempfile::TempDir;
 
 use super::*;
 use crate::client::Client;
-use crate::store::{HostFolder, ObjectOptions, Options, Store};
+use crate::store::{DiskFault, HostFolder, ObjectOptions, Options, SimulatedDisk, Store};
 
 fn spilling() -> (TempDir, ObjectStates) {
     let dir = tempfile::tempdir().unwrap();
@@ -27,4 +29,56 @@ fn what_another_coordinator_removed_before_it_was_spilled_is_no_failure_of_setti
     assert_eq!(states.commit("solver", 0, &[first]).unwrap(), 1);
     let conflict = states.commit("solver", 0, &late).unwrap_err();
     assert!(matches!(conflict, StatesError::Conflict { found: 1, .. }), "{conflict}");
+}
+
+/// States that are brought to a disk, which fails when it is told to.
+fn on_a_disk() -> (SimulatedDisk, Store, ObjectStates) {
+    let disk = SimulatedDisk::default();
+    let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous);
+    let options = Options::default().disk(Arc::new(disk.clone())).objects(objects);
+    let store = Store::open("/store", options).unwrap();
+    let states = ObjectStates::new(Client::embedded(store.clone()).objects()).spills(true);
+    (disk, store, states)
+}
+
+/// On a full disk every try would leave as much memory taken: of a part that no version names.
+#[test]
+fn a_part_that_cannot_be_brought_to_the_disk_leaves_nothing_behind() {
+    let (disk, store, states) = on_a_disk();
+    let taken = || store.objects().unwrap().stats().host_bytes_taken;
+    let first = states.stage("solver", "trainer", &[1; 3000]).unwrap();
+    assert_eq!(states.commit("solver", 0, &[first]).unwrap(), 1);
+    let before = (states.objects.list().unwrap().len(), taken());
+    disk.arm(1, DiskFault::NoMoreRoom);
+    for _ in 0..3 {
+        let refused = states.stage("solver", "trainer", &[2; 3000]).unwrap_err();
+        assert!(matches!(refused, StatesError::Other { .. }), "{refused}");
+        assert_eq!((states.objects.list().unwrap().len(), taken()), before);
+    }
+    disk.mend();
+    let second = states.stage("solver", "trainer", &[2; 3000]).unwrap();
+    assert_eq!(states.commit("solver", 1, &[second]).unwrap(), 2);
+    assert_eq!(states.read("solver", Which::Latest, "trainer").unwrap(), [2; 3000]);
+    assert_eq!(states.read("solver", Which::Exact(1), "trainer").unwrap(), [1; 3000]);
+}
+
+#[test]
+fn a_version_that_cannot_be_brought_to_the_disk_is_told_and_is_there() {
+    let (disk, _store, states) = on_a_disk();
+    let full = disk.clone();
+    let states = states.observed(Observer::new(move |boundary| {
+        if boundary == Boundary::ManifestLinked {
+            full.arm(1, DiskFault::NoMoreRoom);
+        }
+    }));
+    let first = states.stage("solver", "trainer", b"one").unwrap();
+    let refused = states.commit("solver", 0, &[first]).unwrap_err();
+    assert!(matches!(refused, StatesError::Other { .. }), "{refused}");
+    let found = states.find("solver", Which::Latest).unwrap().unwrap();
+    assert_eq!((found.number, found.parts.len()), (1, 1));
+    disk.mend();
+    let again = found.parts[0].staged.clone();
+    let states = states.observed(Observer::default());
+    assert_eq!(states.commit("solver", 1, &[again]).unwrap(), 2);
+    assert_eq!(states.read("solver", Which::Latest, "trainer").unwrap(), b"one");
 }
