@@ -92,7 +92,8 @@ pub(crate) struct DeleteRecord {
     pub(crate) table: u32,
     /// Runs of row numbers, first and last.
     pub(crate) rows: Vec<(u32, u32)>,
-    /// Versions that are retired, first and last.
+    /// Versions that are retired, first and last. Where there are no rows and they are retired already, they were moved out:
+    /// somebody took their rows elsewhere before they were deleted.
     pub(crate) retired: Option<(u64, u64)>,
     /// The rows of every step up to this one are among those that are deleted now or were before.
     pub(crate) consumed_up_to: u64,

@@ -112,6 +112,7 @@ pub struct TableSnapshot {
     trainer: Option<usize>,
     group_by: Option<GroupBy>,
     spans: RarePages<VersionSpan>,
+    moved_out: CowArc<Vec<(u64, u64)>>,
     extents: Arc<Extents>,
     pin: Arc<Pin>,
 }
@@ -137,6 +138,7 @@ impl TableSnapshot {
             trainer: table.trainer,
             group_by: table.group_by,
             spans: table.rare.spans().clone(),
+            moved_out: table.rare.moved_out().clone(),
             extents,
             pin,
         }

@@ -2,14 +2,15 @@
 //!
 //! A version may leave the store once nobody can write to it or train on it any more. A snapshot tells which versions
 //! there are and reads one of them in the order of sample ids; [`Table::delete_unchanged`](crate::Table::delete_unchanged)
-//! then deletes it on the condition that the store still shows just these rows.
+//! then deletes it on the condition that the store still shows just these rows, and the snapshots after it say that it was
+//! moved out.
 
 use crate::page::CowArc;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::TableSnapshot;
-use crate::table::{CHUNK_ROWS, Chunk, Progress, Purpose, TableState};
+use crate::table::{CHUNK_ROWS, Chunk, Progress, Purpose, TableState, holds};
 
 /// The rows of one policy version in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,12 @@ impl TableSnapshot {
     /// Whether a row is of that version. Costs little where versions came one after the other.
     pub fn has_version(&self, version: u64) -> bool {
         self.rows_of_versions(version..=version).next().is_some()
+    }
+
+    /// Whether the rows of a version were taken elsewhere before they were deleted
+    /// ([`Table::delete_unchanged`](crate::Table::delete_unchanged)), and not by retention or by name.
+    pub fn is_moved_out(&self, version: u64) -> bool {
+        holds(&self.moved_out, version)
     }
 
     /// The numbers of the rows of a version, for [`read`](Self::read), in the order of their sample ids and attempts: numerically.

@@ -29,7 +29,7 @@ pub use delete::{Delete, Deleted};
 pub use handle::{Cell, Table};
 pub use info::RowInfo;
 pub use rare::VersionSpan;
-pub(crate) use rare::{Rare, RarePages, RareRecord};
+pub(crate) use rare::{Rare, RarePages, RareRecord, holds};
 pub use record::Purpose;
 pub(crate) use record::{ATTEMPT_MAX, RowMeta, RowStatus, WideRowMeta};
 pub use row::Row;

@@ -2,7 +2,7 @@
 
 use super::{Delete, Deleted, Table};
 use crate::error::{Cause, Error, Result};
-use crate::log::record::Event;
+use crate::log::record::{DeleteRecord, Event};
 use crate::snapshot::TableSnapshot;
 use crate::state::State;
 
@@ -15,7 +15,8 @@ impl Table {
     }
 
     /// Deletes all rows of a version and retires it, if they are to this moment just as `seen` shows them: for whoever has
-    /// taken them elsewhere. All of them, or none.
+    /// taken them elsewhere. All of them, or none. The same record says that they were moved out
+    /// ([`TableSnapshot::is_moved_out`]): what retention deletes, or anybody by name, is gone and was not.
     ///
     /// # Errors
     /// `state` when a row has come, gone or changed since, when columns were added, renamed or retired since, when a row is
@@ -27,8 +28,17 @@ impl Table {
             state.check_unchanged(self.id(), version, seen, rows_seen)?;
             let (record, deleted) = state.decide_delete(self.id(), &Delete::version(version), kept)?;
             let any = deleted.rows > 0;
-            Ok((any.then_some(Event::Deleted { deletions: vec![record] }), deleted))
+            let deletions = vec![record, DeleteRecord::moved_out(self.id(), version)];
+            Ok((any.then_some(Event::Deleted { deletions }), deleted))
         })
+    }
+}
+
+impl DeleteRecord {
+    /// Says that a version, which the deletion before it retires, was moved out. It has no row and retires what is retired
+    /// already, which no other deletion does: so programs that do not know of it apply it as nothing.
+    fn moved_out(table: u32, version: u64) -> Self {
+        DeleteRecord { table, retired: Some((version, version)), ..DeleteRecord::default() }
     }
 }
 

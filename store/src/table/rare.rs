@@ -63,6 +63,9 @@ impl<T: Clone> RarePages<T> {
 
 /// What a row that has spans takes beside them: its number, its list, its place in a tree.
 const SPAN_ROW_BYTES: usize = 48;
+/// Stands in the stored list of retired versions before those that were moved out: in a place and a form that no retired span
+/// had, so that checkpoints of before are read, and say that none was.
+const MOVED_OUT: (u64, u64) = (u64::MAX, 0);
 
 /// What few rows of a table have.
 #[derive(Debug, Default)]
@@ -77,6 +80,8 @@ pub(crate) struct Rare {
     tokens: HashMap<u128, u32>,
     /// Versions that were deleted for good: first and last, in order, with gaps between.
     retired: Vec<(u64, u64)>,
+    /// Those of them whose rows were taken elsewhere before. Snapshots share it.
+    moved_out: CowArc<Vec<(u64, u64)>>,
     /// Identities that were deleted for good in versions that are not.
     deleted: DeletedIds,
     /// The rows of every step up to this one are deleted.
@@ -108,7 +113,8 @@ impl Rare {
     pub(crate) fn heap_bytes(&self) -> usize {
         let spans = self.spans.iter().map(|(_, spans)| size_of_val(spans) + SPAN_ROW_BYTES).sum::<usize>();
         let in_trees = self.trainable_from.heap_bytes() + self.ahead.heap_bytes();
-        spans + in_trees + self.tokens.heap_bytes() + self.retired.heap_bytes() + self.deleted.heap_bytes()
+        let versions = self.retired.heap_bytes() + self.moved_out.heap_bytes();
+        spans + in_trees + self.tokens.heap_bytes() + versions + self.deleted.heap_bytes()
     }
 
     pub(crate) fn spans(&self) -> &RarePages<VersionSpan> {
@@ -193,18 +199,19 @@ impl Rare {
 
     /// Deletes versions for good. Their identities need not be remembered any more.
     pub(crate) fn retire(&mut self, first: u64, last: u64) {
-        self.retired.push((first, last));
-        self.retired.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::new();
-        for &(first, last) in &self.retired {
-            match merged.last_mut() {
-                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-                _ => merged.push((first, last)),
-            }
-        }
-        self.retired = merged;
+        add(&mut self.retired, (first, last));
         let Rare { deleted, retired, .. } = self;
         deleted.forget_versions(|version| holds(retired, version));
+    }
+
+    /// The rows of these versions, which are retired, were taken elsewhere before they were deleted.
+    pub(crate) fn note_moved_out(&mut self, first: u64, last: u64) {
+        add(CowArc::make_mut(&mut self.moved_out), (first, last));
+    }
+
+    /// The versions whose rows were taken elsewhere.
+    pub(crate) fn moved_out(&self) -> &CowArc<Vec<(u64, u64)>> {
+        &self.moved_out
     }
 
     /// Forgets which rows of versions below this one were deleted: they would be refused as stale if they came again. Rows of
@@ -252,15 +259,22 @@ impl Rare {
             spans,
             trainable_from,
             tokens,
-            retired: self.retired.clone(),
+            retired: self.stored_versions(),
             deleted,
             deleted_external,
             consumed_deleted_up_to: self.consumed_deleted_up_to,
         }
     }
 
+    /// The retired versions, and behind [`MOVED_OUT`] those that were moved out, where there is one.
+    fn stored_versions(&self) -> Vec<(u64, u64)> {
+        let mark = (!self.moved_out.is_empty()).then_some(MOVED_OUT);
+        self.retired.iter().copied().chain(mark).chain(self.moved_out.iter().copied()).collect()
+    }
+
     /// Reads the stored form.
     pub(crate) fn of(record: RareRecord) -> Self {
+        let (retired, moved_out) = versions_of(record.retired);
         let mut spans = RarePages::default();
         for (row, list) in record.spans {
             list.into_iter().for_each(|span| spans.push(row, span));
@@ -270,7 +284,8 @@ impl Rare {
             trainable_from: record.trainable_from.into_iter().collect(),
             ahead: BTreeSet::new(), // the table says as of which version
             tokens: record.tokens.into_iter().collect(),
-            retired: record.retired,
+            retired,
+            moved_out: CowArc::new(moved_out),
             deleted: DeletedIds::of(record.deleted, record.deleted_external),
             consumed_deleted_up_to: record.consumed_deleted_up_to,
         }
@@ -278,8 +293,30 @@ impl Rare {
 }
 
 /// Whether a version is in one of these spans.
-fn holds(spans: &[(u64, u64)], version: u64) -> bool {
+pub(crate) fn holds(spans: &[(u64, u64)], version: u64) -> bool {
     spans.iter().any(|(first, last)| (*first..=*last).contains(&version))
+}
+
+/// Adds a span to spans in their order, with gaps between.
+fn add(spans: &mut Vec<(u64, u64)>, span: (u64, u64)) {
+    spans.push(span);
+    spans.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for &(first, last) in spans.iter() {
+        match merged.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    *spans = merged;
+}
+
+/// The retired versions of a stored list, and those that were moved out.
+fn versions_of(mut stored: Vec<(u64, u64)>) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+    let Some(mark) = stored.iter().position(|span| *span == MOVED_OUT) else { return (stored, Vec::new()) };
+    let moved_out = stored.split_off(mark + 1);
+    stored.truncate(mark);
+    (stored, moved_out)
 }
 
 #[cfg(test)]
@@ -297,6 +334,25 @@ mod tests {
         assert_eq!((seen.get(7), seen.get(5000), seen.get(8)), (&['a'][..], &['b'][..], &[][..]));
         assert_eq!((pages.get(7), pages.get(5000)), (&['a', 'c'][..], &[][..]));
         assert_eq!(pages.iter().count(), 1);
+    }
+
+    #[test]
+    fn versions_that_were_moved_out_are_stored_beside_the_retired_ones() {
+        let mut rare = Rare::default();
+        (0..4).for_each(|version| rare.retire(version, version));
+        assert_eq!(rare.record().retired, [(0, 3)], "as it was stored before versions were moved out");
+        rare.note_moved_out(1, 1);
+        rare.note_moved_out(3, 3);
+        rare.note_moved_out(2, 2);
+        assert_eq!(rare.record().retired, [(0, 3), MOVED_OUT, (1, 3)]);
+        let again = Rare::of(rare.record());
+        assert_eq!((again.record(), &again.retired), (rare.record(), &vec![(0, 3)]));
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|version| holds(again.moved_out(), version)),
+            [false, true, true, true, false]
+        );
+        let before = RareRecord { retired: vec![(0, 3)], ..RareRecord::default() };
+        assert!(Rare::of(before).moved_out().is_empty(), "a checkpoint of before says that none was");
     }
 
     #[test]

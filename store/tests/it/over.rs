@@ -90,6 +90,39 @@ fn what_has_changed_since_stays() {
     }
 }
 
+/// Whether the store says of versions 0 and 1 that they were moved out.
+fn moved_out(store: &Store) -> [bool; 2] {
+    let snapshot = store.snapshot();
+    [0, 1].map(|version| snapshot.table("solver").unwrap().is_moved_out(version))
+}
+
+#[test]
+fn what_was_taken_elsewhere_is_told_from_what_was_only_deleted() {
+    let world = World::new();
+    let (store, table, _) = two_versions_on(&world);
+    assert_eq!(moved_out(&store), [false, false]);
+    let before = store.snapshot();
+    table.delete_unchanged(0, before.table("solver").unwrap()).unwrap();
+    table.delete(&Delete::version(1)).unwrap();
+    assert_eq!(moved_out(&store), [true, false]);
+    assert!(!before.table("solver").unwrap().is_moved_out(0), "not at an instant before");
+    drop((table, before));
+    let store = world.reopen(store);
+    assert_eq!(moved_out(&store), [true, false], "from the log");
+    store.checkpoint().unwrap();
+    let store = world.reopen(store);
+    assert_eq!((moved_out(&store), rows(&store)), ([true, false], 0), "from a checkpoint");
+}
+
+#[test]
+fn what_retention_deletes_was_not_moved_out() {
+    let world = World::new();
+    let (store, _, _) = two_versions_on(&world);
+    store.change_retention(Retention::default().versions(1)).unwrap();
+    store.run_once().unwrap();
+    assert_eq!((moved_out(&store), rows(&store)), ([false, false], 0));
+}
+
 #[test]
 fn a_version_that_is_not_over_stays() {
     let world = World::new();

@@ -42,10 +42,15 @@ impl State {
         if let Some((first, last)) = rows.iter().find(|(first, last)| first > last || *last >= count) {
             return Err(format!("rows {first} to {last} of table {table} are deleted, which has {count}"));
         }
+        let rare = &mut self.tables[table as usize].rare;
         if let Some((first, last)) = retired {
-            self.tables[table as usize].rare.retire(first, last);
+            if rows.is_empty() && rare.are_retired(first, last) {
+                rare.note_moved_out(first, last); // there is nothing else that it could say
+                return Ok(());
+            }
+            rare.retire(first, last);
         }
-        self.tables[table as usize].rare.note_consumed_deleted(consumed_up_to);
+        rare.note_consumed_deleted(consumed_up_to);
         let deletion = Deletion {
             table,
             retired,
