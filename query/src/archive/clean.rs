@@ -14,7 +14,7 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use super::archiver::Archiver;
 use super::blocking::block_on;
 use super::folder::Archive;
-use super::layout::{COMMITS, is_part_path};
+use super::layout::{COMMITS, ManifestName, is_part_path};
 use crate::error::Result;
 
 /// What was removed.
@@ -83,9 +83,7 @@ fn remove_staged(root: &FilePath, limit: SystemTime, cleaned: &mut Cleaned) {
     let entries = |path: &FilePath| std::fs::read_dir(path).into_iter().flatten().flatten();
     let folders = entries(root).flat_map(|table| entries(&table.path()).chain([table]).collect::<Vec<_>>());
     for file in folders.flat_map(|folder| entries(&folder.path()).collect::<Vec<_>>()) {
-        let name = file.file_name();
-        let staged = name.to_str().and_then(|name| name.rsplit_once('#'));
-        let is_staged = staged.is_some_and(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_staged = is_staged(root, &file.path());
         let Ok(found) = file.metadata() else { continue };
         let old = found.is_file() && found.modified().is_ok_and(|modified| modified <= limit);
         if is_staged && old && std::fs::remove_file(file.path()).is_ok() {
@@ -93,4 +91,13 @@ fn remove_staged(root: &FilePath, limit: SystemTime, cleaned: &mut Cleaned) {
             cleaned.bytes += found.len();
         }
     }
+}
+
+/// Whether a file is being written to where a file of a version or a manifest goes: others are somebody else's.
+fn is_staged(root: &FilePath, path: &FilePath) -> bool {
+    let within = path.strip_prefix(root).ok().and_then(FilePath::to_str);
+    let Some((place, number)) = within.and_then(|within| within.rsplit_once('#')) else { return false };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let place = Path::from(place);
+    is_number && (is_part_path(&place) || ManifestName::parse(&place).is_some())
 }

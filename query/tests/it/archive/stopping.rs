@@ -75,12 +75,15 @@ fn what_a_killed_process_was_writing_into_a_directory_is_removed() {
     move_all(&run.store, &archive);
     let staged = path.join("solver/at_version=2/part-00-0.parquet#1");
     std::fs::write(&staged, b"PAR1").unwrap();
-    std::fs::write(path.join("solver/notes#draft"), b"mine").unwrap();
+    let mine =
+        ["solver/notes#draft", "solver/notes#1", "solver/notes#", "solver/at_version=2/mine.parquet#1"];
+    mine.iter().for_each(|name| std::fs::write(path.join(name), b"mine").unwrap());
+    std::fs::write(path.join("_commits/solver/7.1.json#2"), b"{}").unwrap();
     std::fs::write(path.join("solver/mine.parquet"), b"mine").unwrap();
     let archiver = Archiver::new(&run.store, &archive, ArchiveRule::keep_versions(1)).unwrap();
     let cleaned = archiver.clean(Duration::ZERO).unwrap();
-    assert_eq!((cleaned.files, cleaned.bytes, staged.exists()), (1, 4, false));
-    assert!(path.join("solver/notes#draft").exists() && path.join("solver/mine.parquet").exists());
+    assert_eq!((cleaned.files, cleaned.bytes, staged.exists()), (2, 6, false));
+    assert!(mine.iter().all(|name| path.join(name).exists()) && path.join("solver/mine.parquet").exists());
 }
 
 /// A power failure takes back what was not yet on stable storage; a manifest is put only after that was made sure.
