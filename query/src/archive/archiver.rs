@@ -12,6 +12,7 @@ use forebay_store::Store;
 use super::blocking::block_on;
 use super::contents::store_name;
 use super::folder::Archive;
+use super::gone::settle_version;
 use super::moving::Move;
 use super::rule::ArchiveRule;
 use super::upload::ROW_GROUP_BYTES;
@@ -133,6 +134,7 @@ impl Archiver {
     /// # Errors
     /// As for [`Archiver::move_version`].
     pub fn run_once(&self) -> Result<Option<(Due, Moved)>> {
+        self.settle_held_back()?;
         let waits = |due: &Due| {
             let held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
             let since = held_back.get(&(due.table.clone(), due.version));
@@ -148,5 +150,24 @@ impl Archiver {
         };
         drop(held_back);
         Ok(Some((due, moved)))
+    }
+
+    /// Versions that were held back and have left the store since, by retention or by name, are not in the archive: who asks it
+    /// alone is to know.
+    fn settle_held_back(&self) -> Result<()> {
+        let held_back = || self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
+        if held_back().is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.store.snapshot_for("archive");
+        let is_there = |(table, version): &(String, u64)| {
+            snapshot.table(table).is_ok_and(|seen| seen.has_version(*version))
+        };
+        let gone: Vec<(String, u64)> = held_back().keys().filter(|key| !is_there(key)).cloned().collect();
+        for key in gone {
+            block_on(settle_version(&self.store, &self.archive, &key.0, key.1))?;
+            held_back().remove(&key);
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Removes what archivers that were stopped left behind: files that no manifest names.
+//! Removes what archivers that were stopped left behind: files that no manifest names. Before that it is settled which manifests
+//! count.
 //!
 //! A file younger than the limit may be of a version that is being moved right now, and stays. So do files that are not
 //! named like an archive's: they are somebody else's.
@@ -13,7 +14,9 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 
 use super::archiver::Archiver;
 use super::blocking::block_on;
+use super::contents::newest;
 use super::folder::Archive;
+use super::gone::settle_all;
 use super::layout::{COMMITS, ManifestName, is_part_path};
 use crate::error::Result;
 
@@ -24,16 +27,23 @@ pub struct Cleaned {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Versions that are no longer said to be in the archive: they left the store otherwise before they were moved.
+    pub versions: u64,
 }
 
 impl Archiver {
     /// Removes files that no manifest names and that are older than `age`: what runs left that were stopped. Take an hour
-    /// if another archiver may be at work.
+    /// if another archiver may be at work. Versions that left the store before their move was over, by retention or by name,
+    /// are no longer said to be in the archive.
     ///
     /// # Errors
-    /// [`Kind::Archive`](crate::Kind::Archive) when the archive is out of reach, or a manifest is damaged.
+    /// [`Kind::Archive`](crate::Kind::Archive) when the archive is out of reach, or a manifest is damaged;
+    /// [`Kind::Store`](crate::Kind::Store) when the store cannot be brought to stable storage.
     pub fn clean(&self, age: Duration) -> Result<Cleaned> {
-        block_on(clean(self.archive(), age))
+        block_on(async {
+            let versions = settle_all(self.store(), self.archive()).await?;
+            Ok(Cleaned { versions, ..clean(self.archive(), age).await? })
+        })
     }
 }
 
@@ -67,10 +77,8 @@ async fn clean(archive: &Archive, age: Duration) -> Result<Cleaned> {
 async fn named(archive: &Archive) -> Result<HashSet<Path>> {
     let names = archive.manifest_names(&Path::from(COMMITS)).await?;
     let mut named = HashSet::new();
-    for (at, name) in names.iter().enumerate() {
-        let is_newest =
-            names.get(at + 1).is_none_or(|next| (&next.table, next.version) != (&name.table, name.version));
-        if is_newest && let Some(manifest) = archive.manifest(name).await? {
+    for name in newest(&names) {
+        if let Some(manifest) = archive.manifest(name).await? {
             named.extend(manifest.files.iter().map(|file| manifest.path_of(file)));
         }
     }

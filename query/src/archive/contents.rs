@@ -126,6 +126,10 @@ impl Archive {
             // Names are sorted: the newest generation comes last.
             tables.entry(name.table).or_default().insert(name.version, found);
         }
+        for versions in tables.values_mut() {
+            versions.retain(|_, found| !found.as_ref().is_ok_and(|manifest| manifest.is_void()));
+        }
+        tables.retain(|_, versions| !versions.is_empty());
         Ok(Contents { archive: Some(self.clone()), tables })
     }
 
@@ -179,6 +183,12 @@ impl Archive {
         self.note_manifest(path, manifest.clone());
         Ok(Some(manifest))
     }
+}
+
+/// Of sorted names, that of the newest manifest of each version.
+pub(super) fn newest(names: &[ManifestName]) -> Vec<&ManifestName> {
+    let are_of_one = |a: &ManifestName, b: &ManifestName| (&a.table, a.version) == (&b.table, b.version);
+    names.chunk_by(are_of_one).filter_map(<[ManifestName]>::last).collect()
 }
 
 /// A store's identity as archives hold it.

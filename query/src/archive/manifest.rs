@@ -1,6 +1,7 @@
 //! The manifest of a version: the one small object that puts it into the archive.
 //!
-//! It is a line of JSON and a line with the crc32c of that. It is put where none is, and never changed.
+//! It is a line of JSON and a line with the crc32c of that. It is put where none is, and never changed. One without rows says that the
+//! version is not in the archive, whatever was before it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -45,6 +46,10 @@ pub(super) struct Manifest {
     /// wrote it that did not keep them.
     #[serde(default)]
     pub(super) steps: Vec<CommittedStep>,
+    /// Whether the store says of this version that it was moved out, once it was: beside the store the manifest counts only then.
+    /// False where a program wrote it that did not say so: it counts once the store has no row of the version.
+    #[serde(default)]
+    pub(super) told: bool,
 }
 
 /// One file of a version.
@@ -62,6 +67,26 @@ impl Manifest {
     /// Its name.
     pub(super) fn name(&self) -> ManifestName {
         ManifestName { table: self.table.clone(), version: self.version, generation: self.generation }
+    }
+
+    /// Whether it says that the version is not in the archive, for its rows left the store otherwise.
+    pub(super) fn is_void(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The next generation, which says that the version is not in the archive.
+    pub(super) fn void(&self, commit: u64, archived_at: String) -> Self {
+        Manifest {
+            format: FORMAT,
+            generation: self.generation.saturating_add(1),
+            commit,
+            rows: 0,
+            digest: String::new(),
+            archived_at,
+            files: Vec::new(),
+            steps: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Where a file of it lies.
@@ -186,6 +211,7 @@ mod tests {
             schema: encode_columns(&schema).unwrap(),
             files: vec![PartFile::new("part-00-0.parquet".to_owned(), 300_000, 8, vec![1, 2])],
             steps: Vec::new(),
+            told: true,
         }
     }
 
@@ -198,13 +224,22 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_written_without_steps_is_read_as_having_none() {
+    fn one_that_was_written_without_what_came_later_is_read_as_having_none_of_it() {
         let written = String::from_utf8(manifest().encode()).unwrap();
         let line = written.lines().next().unwrap().replace(r#","steps":[]"#, "");
-        assert!(!line.contains("steps"), "{line}");
+        let line = line.replace(r#","told":true"#, "");
+        assert!(!["steps", "told"].iter().any(|word| line.contains(word)), "{line}");
         let bytes = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
         let read = Manifest::decode(bytes.as_bytes(), &manifest().name()).unwrap();
-        assert_eq!((read.rows, read.steps), (8, Vec::new()));
+        assert_eq!((read.rows, read.steps, read.told), (8, Vec::new(), false));
+    }
+
+    #[test]
+    fn one_without_rows_is_the_next_generation() {
+        let void = manifest().void(99, String::new());
+        let read = Manifest::decode(&void.encode(), &void.name()).unwrap();
+        assert_eq!((read.generation, read.commit, read.files.len()), (2, 99, 0));
+        assert!(read.is_void() && read.told && !manifest().is_void());
     }
 
     #[test]

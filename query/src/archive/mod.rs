@@ -18,25 +18,50 @@
 //! 3. What the snapshot shows is brought to stable storage in the store, and the files in a local archive.
 //! 4. The manifest is put where none is yet, and brought to stable storage. From here on the version is in the archive.
 //! 5. The files are read back, and hold the same rows.
-//! 6. The store deletes the version, on the condition that it is to the row as the snapshot showed it.
+//! 6. The store deletes the version, on the condition that it is to the row as the snapshot showed it. The same record says
+//!    that it was moved out.
 //!
 //! Stopped before 4, files lie about that nobody names; [`Archiver::clean`] removes them once they are old. Stopped
 //! between 4 and 6, the next run finds the manifest, compares it with the store, makes sure that it is stable, and goes on at 5. If the rows have changed
 //! meanwhile (somebody scored an evaluation late), it writes the next *generation* of the manifest instead. Of two
-//! archivers, one puts the manifest and the other finds it there and begins anew.
+//! archivers, one puts the manifest and the other finds it there and begins anew; so does one that finds a manifest of a later
+//! instant than its own, for the greatest generation has to be of the latest.
 //!
 //! # A query sees every row once, at every instant
 //! It takes its snapshot of the store first and lists the manifests after it. A version of a table is read
 //!
 //! - from the store, if the snapshot has rows of it;
-//! - else from the archive, by the newest manifest that was made from an instant no later than the snapshot's.
+//! - else from the archive, by the newest manifest that was made from an instant no later than the snapshot's, if the snapshot
+//!   says that the version was moved out.
 //!
 //! *Not twice*: the two cases exclude each other, and a version leaves the store in one record. *Not never*: if the snapshot
 //! has no row of a version that had some, the store deleted it before; the manifest had been put before that; the list was
 //! made after it. *As of the snapshot*: a manifest from a later instant may hold rows that came after the snapshot, and is
-//! left aside; the snapshot then still has what there was. From the instant of its manifest to its deletion a version does
-//! not change, or it is not deleted (6), so what is read is what the snapshot's instant had. The numbers of instants are
+//! left aside; the snapshot then still has what there was. From the instant of its manifest to its deletion a version that was
+//! moved out did not change (6), so what is read is what the snapshot's instant had. The numbers of instants are
 //! those of the log's records; 3 sees to it that no power failure takes the log back behind a manifest.
+//!
+//! # A manifest alone says nothing
+//! Between 4 and 6 a version is in both, for as long as somebody holds a row of it, or until the next archiver comes. Its rows may
+//! change in this time, and others may delete it: retention, or a rule, or its rows by name. None of them asks the archive, and the
+//! manifest is then not what the version was. Only the record of its deletion can tell, for only that is made where nothing can come
+//! between:
+//!
+//! - *6 deletes it*: the record says so, and the manifest is what the version was.
+//! - *Others delete it*, held back or stopped between 4 and 6, changed or not: no record says so, and the version is gone beside
+//!   the store from that instant on.
+//! - *A power failure takes the deletion back*: it takes what it says along, and the rows are in the store.
+//! - *Its rows come back*, of a peer, into a version that was not retired: they are read from the store, and the next move makes a generation of
+//!   its own.
+//! - *The store is gone*: the archive is all that is known. What it holds of a version that was still in the store is a copy of an earlier
+//!   instant, and is read. What others had deleted is not, once an archiver has seen that it is gone: it puts a generation without
+//!   rows (`gone` argues why it may).
+//! - *An older program put the manifest*: the store may not say what was moved out, so it counts as it did then, once no row is left.
+//!   Where rows are left, the next move makes a generation of its own.
+//!
+//! A generation without rows as soon as a version is held back was considered, and not taken. It has to be put after the store has refused the
+//! deletion, so it leaves the same gap; another archiver may delete the version in between, whose rows would then be nowhere; and each
+//! try, two in a minute, would write all files anew.
 //!
 //! # Nothing that is read is trusted
 //! Every block of a file is held against the checksum in its manifest before a byte of it is used, the manifest against its
@@ -52,6 +77,7 @@ mod digest;
 mod fault;
 mod fill;
 mod folder;
+mod gone;
 mod layout;
 mod manifest;
 mod moving;

@@ -49,7 +49,7 @@ impl<'a> Move<'a> {
         if rows.is_empty() {
             return Ok(Moved::default()); // somebody else was faster
         }
-        let manifest = match self.manifest_of(seen, &rows).await? {
+        let manifest = match self.manifest_of(snapshot.commit(), seen, &rows).await? {
             Ok(committed) => {
                 self.sync(&committed)?; // whoever put it may have ended before he could
                 committed
@@ -74,6 +74,7 @@ impl<'a> Move<'a> {
     /// The manifest that holds these rows already, or the generation that the next one has.
     async fn manifest_of(
         &self,
+        commit: u64,
         seen: &TableSnapshot,
         rows: &[u32],
     ) -> Result<std::result::Result<Arc<Manifest>, u32>> {
@@ -87,9 +88,24 @@ impl<'a> Move<'a> {
             Err(error) if is_damage(&error) => return Ok(next),
             Err(error) => return Err(error),
         };
+        if manifest.commit > commit {
+            return self.of_later(&manifest).map(|()| next);
+        }
         let same = manifest.rows == rows.len() as u64 && manifest.digest == digest_of(seen, rows)?;
         let same = same && manifest.columns().is_ok_and(|columns| columns == seen.arrow_schema());
+        let same = same && manifest.told;
         Ok(if same { Ok(manifest) } else { next })
+    }
+
+    /// Refuses to go on behind a manifest of a later instant: the greatest generation counts, and would be of an earlier one. Where
+    /// the store has not come to that instant itself it was brought back from a copy, and the manifest tells of a life that it
+    /// never had.
+    fn of_later(&self, manifest: &Manifest) -> Result<()> {
+        if manifest.commit > self.store.snapshot_for("archive").commit() {
+            return Ok(());
+        }
+        let name = manifest.name().path();
+        Err(self.mismatch(format!("another archiver has put {name} meanwhile, of a later instant")))
     }
 
     /// Writes the files, and puts the manifest where none is.
@@ -115,6 +131,7 @@ impl<'a> Move<'a> {
             schema: encode_columns(&seen.arrow_schema()).map_err(|error| self.mismatch(error.to_string()))?,
             files,
             steps: History::of_policy(self.store, seen.policy()).of_version(self.version),
+            told: true,
         };
         let paths: Vec<Path> = manifest.files.iter().map(|file| manifest.path_of(file)).collect();
         self.archive.sync(&paths)?;

@@ -14,7 +14,7 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use forebay_store::TableSnapshot;
 
-use super::contents::Contents;
+use super::contents::{Contents, Found};
 use super::fault::ArchiveFault;
 use super::folder::Archive;
 use super::manifest::Manifest;
@@ -33,8 +33,8 @@ pub(crate) fn table(
     let Some((archive, found)) = contents.of_table(name) else {
         return Ok(live.map(|(_, provider)| provider));
     };
-    let is_there = |version| live.as_ref().is_some_and(|(snapshot, _)| snapshot.has_version(version));
-    let gone = found.iter().filter(|(version, _)| !is_there(**version)); // what is there is read from the store
+    let snapshot = live.as_ref().map(|(snapshot, _)| *snapshot);
+    let gone = found.iter().filter(|(version, found)| is_read(snapshot, **version, found));
     let versions = gone.map(|(version, found)| match found {
         Ok(manifest) => Ok((*version, manifest.clone())),
         Err(fault) => Err(DataFusionError::External(Box::new(archive.fault(fault.clone())))),
@@ -49,6 +49,14 @@ pub(crate) fn table(
         None => columns_of(archive, &versions)?,
     };
     Ok(Some(Arc::new(SpanningTable { archive: archive.clone(), versions, schema, live })))
+}
+
+/// Whether a version is read from the archive beside what a store shows: not while its rows are there, and then only where they
+/// left for the archive, if its manifest is one of those of which the store says so.
+fn is_read(live: Option<&TableSnapshot>, version: u64, found: &Found) -> bool {
+    let Some(live) = live else { return true };
+    let is_told = found.as_ref().is_ok_and(|manifest| manifest.told);
+    !live.has_version(version) && (!is_told || live.is_moved_out(version))
 }
 
 /// The columns of a table that is only in the archive: those of its newest version, and what older ones had beside them.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use forebay_query::{Archive, ArchiveRule, Archiver, Due, Format, Kind, Options, Session};
 use forebay_store::{NewRow, Purpose, Store};
-use object_store::ObjectStore;
+use futures_util::TryStreamExt;
 use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::Value as Json;
 
 use crate::fixture::{PROMPT, Run, finished_group};
@@ -88,6 +90,23 @@ pub(super) fn error(session: &Session, sql: &str, kind: Kind) -> String {
 
 /// Everything of the solver's rows, in a fixed order.
 pub(super) const EVERYTHING: &str = "SELECT * FROM solver ORDER BY policy_version, sample_id, attempt";
+
+/// Rewrites every manifest as a program would have written it that did not keep these fields.
+pub(super) fn forget(objects: &dyn ObjectStore, fields: &[&str]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let folder = Path::from("_commits");
+        for object in objects.list(Some(&folder)).try_collect::<Vec<_>>().await.unwrap() {
+            let bytes = objects.get(&object.location).await.unwrap().bytes().await.unwrap();
+            let line = std::str::from_utf8(&bytes).unwrap().lines().next().unwrap();
+            let mut manifest: serde_json::Map<String, Json> = serde_json::from_str(line).unwrap();
+            fields.iter().for_each(|field| assert!(manifest.remove(*field).is_some(), "{field}"));
+            let line = serde_json::to_string(&manifest).unwrap();
+            let text = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
+            objects.put(&object.location, text.into()).await.unwrap();
+        }
+    });
+}
 
 /// How many rows a table has in the store.
 pub(super) fn live_rows(store: &Store, table: &str) -> usize {

@@ -3,6 +3,7 @@
 mod damage;
 mod family;
 pub(crate) mod fixture;
+mod gone;
 mod groups;
 mod meddling;
 mod moving;
