@@ -3,6 +3,7 @@
 //! It is a line of JSON and a line with the crc32c of that. It is put where none is, and never changed. One without rows says that the
 //! version is not in the archive, whatever was before it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::BLOCK_BYTES;
+use super::columns::Places;
 use super::folder::FORMAT;
 use super::layout::{ManifestName, is_part, version_folder};
 use crate::history::CommittedStep;
@@ -46,6 +48,10 @@ pub(super) struct Manifest {
     /// wrote it that did not keep them.
     #[serde(default)]
     pub(super) steps: Vec<CommittedStep>,
+    /// Which place in the table each data column has. Empty where a program wrote it that did not keep them: columns are then
+    /// found by name.
+    #[serde(default)]
+    pub(super) places: Places,
     /// Whether the store says of this version that it was moved out, once it was: beside the store the manifest counts only then.
     /// False where a program wrote it that did not say so: it counts once the store has no row of the version.
     #[serde(default)]
@@ -133,6 +139,10 @@ impl Manifest {
             return Err(format!("it has {} rows, and its files have others", manifest.rows));
         }
         manifest.columns().map_err(|error| format!("its columns cannot be read: {error}"))?;
+        let places: BTreeSet<u32> = manifest.places.values().copied().collect();
+        if places.len() != manifest.places.len() {
+            return Err("two of its columns have one place".to_owned());
+        }
         Ok(manifest)
     }
 
@@ -211,6 +221,7 @@ mod tests {
             schema: encode_columns(&schema).unwrap(),
             files: vec![PartFile::new("part-00-0.parquet".to_owned(), 300_000, 8, vec![1, 2])],
             steps: Vec::new(),
+            places: Places::from([("reward".to_owned(), 0)]),
             told: true,
         }
     }
@@ -227,11 +238,11 @@ mod tests {
     fn one_that_was_written_without_what_came_later_is_read_as_having_none_of_it() {
         let written = String::from_utf8(manifest().encode()).unwrap();
         let line = written.lines().next().unwrap().replace(r#","steps":[]"#, "");
-        let line = line.replace(r#","told":true"#, "");
-        assert!(!["steps", "told"].iter().any(|word| line.contains(word)), "{line}");
+        let line = line.replace(r#","places":{"reward":0},"told":true"#, "");
+        assert!(!["steps", "places", "told"].iter().any(|word| line.contains(word)), "{line}");
         let bytes = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
         let read = Manifest::decode(bytes.as_bytes(), &manifest().name()).unwrap();
-        assert_eq!((read.rows, read.steps, read.told), (8, Vec::new(), false));
+        assert_eq!((read.rows, read.steps, read.places, read.told), (8, Vec::new(), Places::new(), false));
     }
 
     #[test]
@@ -245,13 +256,14 @@ mod tests {
     #[test]
     fn what_is_not_a_manifest_is_refused_with_the_reason() {
         type Change = fn(&mut Manifest);
-        let changes: [(Change, &str); 6] = [
+        let changes: [(Change, &str); 7] = [
             (|m| m.format = FORMAT + 1, "format 2"),
             (|m| m.version = 4, "_commits/solver/4.1.json"),
             (|m| m.files[0].name = "../x.parquet".to_owned(), "no file of a version"),
             (|m| m.files[0].block_bytes = 0, "do not fit"),
             (|m| m.files[0].crc32c.truncate(1), "do not fit"),
             (|m| m.rows = 9, "9 rows"),
+            (|m| _ = m.places.insert("score".to_owned(), 0), "one place"),
         ];
         for (change, reason) in changes {
             let mut other = manifest();

@@ -72,6 +72,7 @@ mod archiver;
 mod blocking;
 mod checksum;
 mod clean;
+mod columns;
 mod contents;
 mod digest;
 mod fault;

@@ -11,6 +11,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
 
 use super::archiver::{Archiver, Moved};
+use super::columns::places_of;
 use super::contents::store_name;
 use super::digest::{Digest, digested};
 use super::fault::ArchiveFault;
@@ -93,7 +94,7 @@ impl<'a> Move<'a> {
         }
         let same = manifest.rows == rows.len() as u64 && manifest.digest == digest_of(seen, rows)?;
         let same = same && manifest.columns().is_ok_and(|columns| columns == seen.arrow_schema());
-        let same = same && manifest.told;
+        let same = same && manifest.told && manifest.places == places_of(seen.schema());
         Ok(if same { Ok(manifest) } else { next })
     }
 
@@ -131,6 +132,7 @@ impl<'a> Move<'a> {
             schema: encode_columns(&seen.arrow_schema()).map_err(|error| self.mismatch(error.to_string()))?,
             files,
             steps: History::of_policy(self.store, seen.policy()).of_version(self.version),
+            places: places_of(seen.schema()),
             told: true,
         };
         let paths: Vec<Path> = manifest.files.iter().map(|file| manifest.path_of(file)).collect();

@@ -3,13 +3,15 @@
 //! Versions are left out by what the filters say of `policy_version`, without opening a file; then the scan leaves out row
 //! groups and pages by their statistics and, for a sample id, by bloom filter. Statistics of floats are not looked at, not in
 //! files that have them either: they leave NaN out.
+//!
+//! Files that call the table's columns alike ([`Names`]) are one scan; above it the columns have the table's names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::{Column, DFSchema};
 use datafusion::datasource::listing::PartitionedFile;
@@ -26,6 +28,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
+use super::columns::{Columns, Names, Places};
 use super::fill::Fill;
 use super::folder::Archive;
 use super::manifest::{ArchivedFile, Manifest};
@@ -52,71 +55,131 @@ impl Archive {
 /// What is read of the archive.
 pub(super) struct Wanted<'a> {
     /// The columns of the table, whatever those of the files are.
-    pub(super) schema: &'a SchemaRef,
+    pub(super) columns: &'a Columns,
     pub(super) projection: Option<&'a Vec<usize>>,
     pub(super) filters: &'a [Expr],
     pub(super) limit: Option<usize>,
 }
 
-/// The plan to read these versions; `None` when no row of them can pass the filters.
-pub(super) fn plan(
+/// The plans that together read these versions; none when no row of them can pass the filters.
+pub(super) fn plans(
     session: &dyn Session,
     archive: &Archive,
     versions: &BTreeMap<u64, Arc<Manifest>>,
     wanted: &Wanted<'_>,
-) -> PlanResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> PlanResult<Vec<Arc<dyn ExecutionPlan>>> {
     let passing = passing(session, versions, wanted.filters)?;
-    if passing.is_empty() {
-        return Ok(None);
+    let mut pruned = versions.len() - passing.len();
+    let groups = by_names(passing, wanted.columns).into_iter();
+    let plans = groups.map(|(names, group)| {
+        let pruned = std::mem::take(&mut pruned); // told once, by the first
+        Group { names, group, pruned }.plan(session, archive, wanted)
+    });
+    plans.collect()
+}
+
+/// The versions, those together in whose files the columns of the table have the same names.
+fn by_names<'a>(
+    passing: Vec<&'a Arc<Manifest>>,
+    columns: &Columns,
+) -> BTreeMap<Names, Vec<&'a Arc<Manifest>>> {
+    let mut known: BTreeMap<&Places, Names> = BTreeMap::new();
+    let mut groups: BTreeMap<Names, Vec<&Arc<Manifest>>> = BTreeMap::new();
+    for manifest in passing {
+        let names: &Names =
+            known.entry(&manifest.places).or_insert_with(|| columns.names_in(&manifest.places));
+        match groups.get_mut(names) {
+            Some(group) => group.push(manifest),
+            None => _ = groups.insert(names.clone(), vec![manifest]),
+        }
     }
-    let mut source = ParquetSource::new(wanted.schema.clone())
-        .with_parquet_file_reader_factory(Arc::new(Readers(archive.clone())))
-        .with_pushdown_filters(true)
-        .with_reorder_filters(true)
-        .with_enable_page_index(true)
-        .with_bloom_filter_on_read(true);
-    if let Some(filter) = conjunction(wanted.filters.iter().cloned()) {
-        let columns = DFSchema::try_from(wanted.schema.clone())?;
-        let filter = Canonical::of_columns(filter, &|column| is_float(wanted.schema, &column.name))?;
-        source = source.with_predicate(session.create_physical_expr(filter, &columns)?);
+    groups
+}
+
+/// Versions in whose files the columns of the table have the same names.
+struct Group<'a> {
+    names: Names,
+    group: Vec<&'a Arc<Manifest>>,
+    /// How many versions the filters ruled out.
+    pruned: usize,
+}
+
+impl Group<'_> {
+    fn plan(
+        self,
+        session: &dyn Session,
+        archive: &Archive,
+        wanted: &Wanted<'_>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let schema = self.names.of_schema(&wanted.columns.schema);
+        let source = self.source(session, archive, wanted.filters, &schema)?;
+        let statistics = of_versions(&schema, self.group.iter().copied());
+        let files = self.group.iter().copied().flat_map(ArchivedFile::all_of).map(|file| {
+            PartitionedFile::new(file.path().to_string(), file.part().bytes).with_extension(file)
+        });
+        let config = FileScanConfigBuilder::new(object_store_url()?, Arc::new(source))
+            .with_file_group(FileGroup::new(files.collect()))
+            .with_statistics(statistics)
+            .with_projection_indices(wanted.projection.cloned())?
+            .with_limit(wanted.limit)
+            .with_expr_adapter(Some(Arc::new(Fill)))
+            .build();
+        let shown = match wanted.projection {
+            Some(positions) => Arc::new(wanted.columns.schema.project(positions)?),
+            None => wanted.columns.schema.clone(),
+        };
+        as_shown(session, DataSourceExec::from_data_source(config), &shown)
     }
-    // Figures of `EXPLAIN ANALYZE`, beside those of files, row groups and pages.
-    for (name, count) in
-        [("versions_scanned", passing.len()), ("versions_pruned", versions.len() - passing.len())]
-    {
-        MetricBuilder::new(source.metrics()).global_counter(name).add(count);
+
+    /// What is read of the files, in the names that they have.
+    fn source(
+        &self,
+        session: &dyn Session,
+        archive: &Archive,
+        filters: &[Expr],
+        schema: &SchemaRef,
+    ) -> PlanResult<ParquetSource> {
+        let mut source = ParquetSource::new(schema.clone())
+            .with_parquet_file_reader_factory(Arc::new(Readers(archive.clone())))
+            .with_pushdown_filters(true)
+            .with_reorder_filters(true)
+            .with_enable_page_index(true)
+            .with_bloom_filter_on_read(true);
+        if let Some(filter) = conjunction(filters.iter().cloned()) {
+            let columns = DFSchema::try_from(schema.clone())?;
+            let filter = self.names.of_filter(filter)?;
+            let filter = Canonical::of_columns(filter, &|column| is_float(schema, &column.name))?;
+            source = source.with_predicate(session.create_physical_expr(filter, &columns)?);
+        }
+        // Figures of `EXPLAIN ANALYZE`, beside those of files, row groups and pages.
+        for (name, count) in [("versions_scanned", self.group.len()), ("versions_pruned", self.pruned)] {
+            MetricBuilder::new(source.metrics()).global_counter(name).add(count);
+        }
+        Ok(source)
     }
-    let statistics = of_versions(wanted.schema, passing.iter().copied());
-    let files = passing
-        .into_iter()
-        .flat_map(ArchivedFile::all_of)
-        .map(|file| PartitionedFile::new(file.path().to_string(), file.part().bytes).with_extension(file));
-    let config = FileScanConfigBuilder::new(object_store_url()?, Arc::new(source))
-        .with_file_group(FileGroup::new(files.collect()))
-        .with_statistics(statistics)
-        .with_projection_indices(wanted.projection.cloned())?
-        .with_limit(wanted.limit)
-        .with_expr_adapter(Some(Arc::new(Fill)))
-        .build();
-    with_canonical_floats(session, DataSourceExec::from_data_source(config)).map(Some)
 }
 
 fn is_float(schema: &Schema, column: &str) -> bool {
     schema.field_with_name(column).is_ok_and(|field| field.data_type().is_floating())
 }
 
-/// What files hold, with numbers as SQL counts them ([`crate::floats`]). Filters that the plan above makes while it runs come
-/// through here, and ask for these as well.
-fn with_canonical_floats(
+/// What files hold, with the names of the table and numbers as SQL counts them ([`crate::floats`]). Filters that the plan above
+/// makes while it runs come through here, and ask for these as well.
+fn as_shown(
     session: &dyn Session,
     files: Arc<DataSourceExec>,
+    shown: &SchemaRef,
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
     let schema = files.schema();
-    if !schema.fields().iter().any(|field| field.data_type().is_floating()) {
+    let is_plain = |(field, shown): (&FieldRef, &FieldRef)| {
+        field.name() == shown.name() && !field.data_type().is_floating()
+    };
+    if schema.fields().iter().zip(shown.fields()).all(is_plain) {
         return Ok(files);
     }
     let columns = DFSchema::try_from(schema.clone())?;
-    let given = schema.fields().iter().enumerate().map(|(at, field)| {
+    let fields = schema.fields().iter().zip(shown.fields()).enumerate();
+    let given = fields.map(|(at, (field, shown))| {
         let name = field.name();
         let expr: Arc<dyn PhysicalExpr> = match field.data_type().is_floating() {
             true => {
@@ -125,7 +188,7 @@ fn with_canonical_floats(
             }
             false => Arc::new(PlanColumn::new(name, at)),
         };
-        Ok(ProjectionExpr { expr, alias: name.clone() })
+        Ok(ProjectionExpr { expr, alias: shown.name().clone() })
     });
     Ok(Arc::new(ProjectionExec::try_new(given.collect::<PlanResult<Vec<_>>>()?, files)?))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_schema::{FieldRef, Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Statistics, internal_datafusion_err};
@@ -14,11 +14,12 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use forebay_store::TableSnapshot;
 
+use super::columns::Columns;
 use super::contents::{Contents, Found};
 use super::fault::ArchiveFault;
 use super::folder::Archive;
 use super::manifest::Manifest;
-use super::scan::{Wanted, plan};
+use super::scan::{Wanted, plans};
 use super::statistics::of_versions;
 
 /// The table of a name: the live one, and what the archive adds to it. `None` where there is neither.
@@ -40,15 +41,15 @@ pub(crate) fn table(
         Err(fault) => Err(DataFusionError::External(Box::new(archive.fault(fault.clone())))),
     });
     let versions: BTreeMap<u64, Arc<Manifest>> = versions.collect::<PlanResult<_>>()?;
-    let live = live.map(|(_, provider)| provider);
     if versions.is_empty() && live.is_some() {
-        return Ok(live);
+        return Ok(live.map(|(_, provider)| provider));
     }
-    let schema = match &live {
-        Some(live) => live.schema(),
+    let columns = match &live {
+        Some((snapshot, live)) => Columns::of_table(snapshot.schema(), live.schema()),
         None => columns_of(archive, &versions)?,
     };
-    Ok(Some(Arc::new(SpanningTable { archive: archive.clone(), versions, schema, live })))
+    let live = live.map(|(_, provider)| provider);
+    Ok(Some(Arc::new(SpanningTable { archive: archive.clone(), versions, columns, live })))
 }
 
 /// Whether a version is read from the archive beside what a store shows: not while its rows are there, and then only where they
@@ -59,24 +60,13 @@ fn is_read(live: Option<&TableSnapshot>, version: u64, found: &Found) -> bool {
     !live.has_version(version) && (!is_told || live.is_moved_out(version))
 }
 
-/// The columns of a table that is only in the archive: those of its newest version, and what older ones had beside them.
-fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Arc<Manifest>>) -> PlanResult<SchemaRef> {
-    let mut fields: Vec<FieldRef> = Vec::new();
-    for manifest in versions.values().rev() {
-        let columns = manifest.columns().map_err(|error| {
-            let fault = ArchiveFault::Manifest {
-                manifest: manifest.name().path().to_string(),
-                reason: error.to_string(),
-            };
-            DataFusionError::External(Box::new(archive.fault(fault)))
-        })?;
-        for field in columns.fields() {
-            if !fields.iter().any(|known| known.name() == field.name()) {
-                fields.push(field.clone());
-            }
-        }
-    }
-    Ok(Arc::new(Schema::new(fields)))
+/// The columns of a table that is only in the archive.
+fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Arc<Manifest>>) -> PlanResult<Columns> {
+    Columns::of_versions(versions.values().rev()).map_err(|(manifest, error)| {
+        let manifest = manifest.name().path().to_string();
+        let fault = ArchiveFault::Manifest { manifest, reason: error.to_string() };
+        DataFusionError::External(Box::new(archive.fault(fault)))
+    })
 }
 
 /// Live rows and archived ones, in one.
@@ -84,7 +74,7 @@ fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Arc<Manifest>>) -> Pla
 struct SpanningTable {
     archive: Archive,
     versions: BTreeMap<u64, Arc<Manifest>>,
-    schema: SchemaRef,
+    columns: Columns,
     live: Option<Arc<dyn TableProvider>>,
 }
 
@@ -108,7 +98,7 @@ impl SpanningTable {
 #[async_trait]
 impl TableProvider for SpanningTable {
     fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+        self.columns.schema.clone()
     }
 
     fn table_type(&self) -> TableType {
@@ -117,9 +107,9 @@ impl TableProvider for SpanningTable {
 
     /// Of live rows as their store knows them, of archived ones as their manifests do.
     fn statistics(&self) -> Option<Statistics> {
-        let archived = of_versions(&self.schema, self.versions.values());
+        let archived = of_versions(&self.columns.schema, self.versions.values());
         let Some(live) = &self.live else { return Some(archived) };
-        Statistics::try_merge_iter([&archived, &live.statistics()?], &self.schema).ok()
+        Statistics::try_merge_iter([&archived, &live.statistics()?], &self.columns.schema).ok()
     }
 
     /// Every filter helps to leave something out, and none is relied on: the plan filters again.
@@ -139,14 +129,14 @@ impl TableProvider for SpanningTable {
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         let live = self.scan_live(session, projection, filters, limit).await?;
-        let wanted = Wanted { schema: &self.schema, projection, filters, limit };
-        let archived = plan(session, &self.archive, &self.versions, &wanted)?;
+        let wanted = Wanted { columns: &self.columns, projection, filters, limit };
+        let archived = plans(session, &self.archive, &self.versions, &wanted)?;
         let mut parts: Vec<Arc<dyn ExecutionPlan>> = live.into_iter().chain(archived).collect();
         match parts.len() {
             0 => {
                 let schema = match projection {
-                    Some(positions) => Arc::new(self.schema.project(positions)?),
-                    None => self.schema.clone(),
+                    Some(positions) => Arc::new(self.columns.schema.project(positions)?),
+                    None => self.columns.schema.clone(),
                 };
                 Ok(Arc::new(EmptyExec::new(schema)))
             }

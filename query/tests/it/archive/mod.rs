@@ -1,5 +1,6 @@
 //! Versions that left the store, and what queries see of them.
 
+mod columns;
 mod damage;
 mod family;
 pub(crate) mod fixture;

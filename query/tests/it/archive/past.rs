@@ -1,9 +1,6 @@
 //! The past of a table, and its episodes, where the store is gone: all that is known is in the archive.
 
 use forebay_query::{Kind, Options, Session};
-use futures_util::TryStreamExt;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value as Json, json};
 
 use super::fixture::*;
@@ -55,31 +52,12 @@ fn a_moment_that_the_archive_does_not_have_is_refused() {
     }
 }
 
-/// Manifests as they were before they held steps.
-async fn forget_steps(objects: &dyn ObjectStore) {
-    let folder = Path::from("_commits");
-    for object in objects.list(Some(&folder)).try_collect::<Vec<_>>().await.unwrap() {
-        let bytes = objects.get(&object.location).await.unwrap().bytes().await.unwrap();
-        let line = std::str::from_utf8(&bytes).unwrap().lines().next().unwrap();
-        let mut manifest: serde_json::Map<String, Json> = serde_json::from_str(line).unwrap();
-        assert!(
-            manifest
-                .remove("steps")
-                .is_some_and(|steps| steps.as_array().is_some_and(|steps| !steps.is_empty()))
-        );
-        let line = serde_json::to_string(&manifest).unwrap();
-        let text = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
-        objects.put(&object.location, text.into()).await.unwrap();
-    }
-}
-
 #[test]
 fn an_archive_that_holds_no_steps_says_so_and_answers_everything_else() {
     let run = stepped();
     let (archive, objects) = in_memory();
     move_all(&run.store, &archive);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(forget_steps(&*objects));
+    forget(&*objects, &["steps"]);
     let reopened = over(objects);
     let alone = alone(&reopened);
     assert_eq!(rows(&alone, "SELECT count(*) AS n FROM solver"), [json!({"n": 4 * OVER})]);

@@ -1,0 +1,125 @@
+//! Columns that were renamed, or retired with their names given again, between store and archive.
+
+use forebay_query::{Options, Session};
+use forebay_store::{DataColumn, DataType, Element, Table, Value};
+use serde_json::{Value as Json, json};
+
+use super::fixture::*;
+use crate::fixture::Run;
+
+/// A run with a column `note` behind all others, which the evaluated row of each version that is over has.
+fn with_notes() -> Run {
+    let run = stepped();
+    let solver = run.store.table("solver").unwrap();
+    solver.add_column(DataColumn::new("note", DataType::Utf8)).unwrap();
+    (0..OVER).for_each(|version| note(&solver, version, "note", "written before".into()));
+    run
+}
+
+fn note(solver: &Table, version: u64, column: &str, value: Value<'_>) {
+    let row = solver.find(version, &format!("eval{version}_0_10").parse().unwrap()).unwrap();
+    solver.write(row, [(column, value)]).unwrap();
+}
+
+fn alone(archive: &forebay_query::Archive) -> Session {
+    Session::of_archive(archive, &Options::default()).unwrap()
+}
+
+fn count(session: &Session, what: &str) -> Json {
+    rows(session, &format!("SELECT count(*) AS n FROM solver WHERE {what}"))[0]["n"].clone()
+}
+
+#[test]
+fn a_column_does_not_have_the_values_of_a_retired_one_of_its_name() {
+    let types = [DataType::Utf8, DataType::Number(Element::Int32), DataType::list(Element::Int32)];
+    for data_type in types {
+        let run = with_notes();
+        let (archive, _) = in_memory();
+        move_all(&run.store, &archive);
+        let solver = run.store.table("solver").unwrap();
+        solver.retire_column("note").unwrap();
+        solver.add_column(DataColumn::new("note", data_type.clone())).unwrap();
+        let both = session(&run.store, &archive);
+        let all = rows(&both, "SELECT note, note_status, note_at FROM solver");
+        let nothing = json!({"note": null, "note_status": false, "note_at": null});
+        assert_eq!(all, vec![nothing; 4 * STEPS as usize], "{data_type:?}");
+        for (what, expected) in [
+            ("note IS NOT NULL", 0),
+            ("note_status", 0),
+            ("note_at IS NOT NULL", 0),
+            ("NOT note_status AND policy_version < 2", 8),
+            ("note IS NULL AND sample_id = 'eval1_0_10'", 1),
+            ("note IS NULL OR reward > 3", 4 * STEPS),
+        ] {
+            assert_eq!(count(&both, what), expected, "{data_type:?}: {what}");
+        }
+    }
+}
+
+#[test]
+fn values_under_a_name_that_was_given_again_are_those_of_the_column_that_has_it() {
+    let run = with_notes();
+    let (archive, _) = in_memory();
+    move_all(&run.store, &archive);
+    let before = rows(&alone(&archive), "SELECT count(note) AS n FROM solver");
+    assert_eq!(before, [json!({"n": OVER})]);
+    let solver = run.store.table("solver").unwrap();
+    solver.retire_column("note").unwrap();
+    solver.add_column(DataColumn::new("note", DataType::Utf8)).unwrap();
+    step(&run, STEPS);
+    note(&solver, OVER, "note", "written after".into());
+    let both = session(&run.store, &archive);
+    let found = json!([{"note": "written after"}]);
+    let sql = "SELECT note FROM solver WHERE note LIKE 'written%'";
+    assert_eq!(json!(rows(&both, sql)), found, "live");
+    assert_eq!(move_all(&run.store, &archive).len(), 1);
+    assert_eq!(json!(rows(&both, sql)), found, "archived, beside older ones that had another column");
+    assert_eq!(json!(rows(&alone(&archive), sql)), found, "and alone");
+    assert_eq!(rows(&both, "SELECT count(note) AS n FROM solver"), [json!({"n": 1})]);
+}
+
+#[test]
+fn a_renamed_column_is_asked_in_archived_versions_too() {
+    let run = stepped();
+    let questions = [
+        "SELECT sample_id, reward AS r, reward_status AS s, reward_at AS t FROM solver ORDER BY policy_version, 1",
+        "SELECT sample_id FROM solver WHERE reward > 1 AND policy_version < 4 ORDER BY 1",
+        "SELECT sample_id, reward AS r FROM solver ORDER BY reward DESC NULLS LAST, 1 LIMIT 3",
+        "SELECT policy_version AS v, avg(reward) AS r, count(reward) AS n FROM solver GROUP BY 1 ORDER BY 1",
+        "SELECT prompt AS p, count(*) AS n FROM solver WHERE prompt IS NOT NULL GROUP BY 1 ORDER BY 1",
+        "SELECT a.sample_id FROM solver a JOIN solver b ON a.reward = b.reward AND b.policy_version = 2 ORDER BY 1, b.sample_id",
+    ];
+    let before = questions.map(|sql| rows(&run.session, sql));
+    let (archive, _) = in_memory();
+    move_all(&run.store, &archive);
+    let solver = run.store.table("solver").unwrap();
+    solver.rename_column("reward", "points").unwrap();
+    solver.rename_column("prompt", "reward").unwrap();
+    let both = session(&run.store, &archive);
+    for (sql, before) in questions.iter().zip(&before) {
+        let sql = sql.replace("reward", "points").replace("prompt", "reward");
+        assert_eq!(&rows(&both, &sql), before, "{sql}");
+    }
+}
+
+/// Archives of before hold no places: their columns are found by name, as they were then.
+#[test]
+fn columns_of_an_older_archive_are_found_by_name() {
+    let run = with_notes();
+    let (archive, objects) = in_memory();
+    move_all(&run.store, &archive);
+    forget(&*objects, &["places"]);
+    let solver = run.store.table("solver").unwrap();
+    solver.retire_column("note").unwrap();
+    solver.add_column(DataColumn::new("note", DataType::Utf8)).unwrap();
+    solver.rename_column("reward", "points").unwrap();
+    step_without_reward(&run);
+    let both = session(&run.store, &over(objects));
+    assert_eq!(count(&both, "note = 'written before'"), OVER);
+    assert_eq!(count(&both, "points IS NOT NULL"), 2 * (STEPS - OVER));
+}
+
+/// A row of the current version, so that store and archive are both read.
+fn step_without_reward(run: &Run) {
+    run.store.table("solver").unwrap().insert(STEPS, "later_0_0", []).unwrap();
+}
