@@ -14,7 +14,7 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 use tonic::{Request, Status};
 
-use super::call::{ADMIN, Call, Reply, Service, blocking};
+use super::call::{ADMIN, Call, Reply, Service};
 use super::sending::Sending;
 use super::streams::{ALIVE_EVERY, Answers};
 use crate::copies::Place;
@@ -43,8 +43,9 @@ impl Protocol for AdminService {
 
     async fn overview(&self, request: Request<OverviewRequest>) -> Reply<OverviewReply> {
         let call = self.enter_for_all(&request)?;
+        let reader = self.0.reader(&call);
         let look =
-            blocking(move || Ok(wire::from_overview(AdminCalls::overview(call.session.holder.store())?)));
+            reader.read(move || Ok(wire::from_overview(AdminCalls::overview(call.session.holder.store())?)));
         look.await.map(tonic::Response::new)
     }
 
@@ -65,12 +66,13 @@ impl Protocol for AdminService {
         let call = self.0.enter(&request, ADMIN)?;
         let (table, peek) = wire::to_peek(request.into_inner());
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        let room = self.0.answers.clone();
-        let rows = blocking(move || {
+        let reader = self.0.reader(&call);
+        let room = reader.answers.clone();
+        let rows = reader.read(move || {
             let rows = AdminCalls::peek(call.session.holder.store(), &table, &peek)?;
             Sending::with_room(rows, &room)
         });
-        self.0.answer(rows.await?.pieces())
+        self.0.answer(rows.await?.pieces(reader.clone()))
     }
 
     async fn budgets(&self, request: Request<BudgetsRequest>) -> Reply<BudgetsReply> {

@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status};
 
 use super::held_back::Occupied;
 use super::pace::taken_at_a_pace;
+use super::reading::{self, Reader};
 use super::room::{MessageRoom, Room, Shares};
 use super::sessions::{Session, Sessions};
 use super::streams::Answers;
@@ -29,8 +30,6 @@ use crate::gathered::Gathered;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
-/// How many queries run at the same time; others wait for their turn.
-const QUERIES_AT_ONCE: usize = 16;
 /// How many objects are held against their checksums at the same time, and how many calls look for objects, which may come from the disk.
 const VERIFIED_AT_ONCE: usize = 4;
 const HELD_AT_ONCE: usize = 16;
@@ -63,7 +62,8 @@ pub(super) struct Service {
     pub(super) object_streams: Shares,
     /// For answers of rows until they are taken.
     pub(super) answers: Gathered,
-    pub(super) turns: Arc<Semaphore>,
+    /// Of those who read, and of queries.
+    pub(super) turns: reading::Turns,
     pub(super) threads: Arc<QueryThreads>,
     pub(super) limits: Limits,
     pub(super) tally: Tally,
@@ -71,6 +71,7 @@ pub(super) struct Service {
 }
 
 /// A call of somebody who may make it.
+#[derive(Clone)]
 pub(super) struct Call {
     pub(super) session: Arc<Session>,
     pub(super) caller: Arc<Caller>,
@@ -144,7 +145,7 @@ impl Service {
         let sessions = Sessions::new(store.clone(), &limits, &tally);
         let (room, message_room) = (Room::new(&limits), MessageRoom::new(&limits));
         let checks = Arc::new(Semaphore::new(1));
-        let turns = Arc::new(Semaphore::new(QUERIES_AT_ONCE));
+        let turns = reading::Turns::new(&limits);
         Service {
             store,
             queryable,
@@ -187,6 +188,11 @@ impl Service {
             Ok(Call { session, caller, name, occupied })
         };
         enter().map_err(|error| from_error(&error))
+    }
+
+    /// Who has something read for that call.
+    pub(super) fn reader(&self, call: &Call) -> Reader {
+        self.turns.reader(&call.session.reading, &call.caller, &self.answers)
     }
 
     /// An answer of many pieces, which its reader has to take at a pace.
@@ -299,11 +305,14 @@ pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Status> {
     let done = tokio::task::spawn_blocking(work).await;
-    let done = done.map_err(|error| {
-        tracing::error!(%error, "a call panicked");
-        Status::internal("the call panicked; look into the server's log")
-    })?;
+    let done = done.map_err(|error| panicked(&error))?;
     done.map_err(|error| from_error(&error))
+}
+
+/// What is told where somebody went who was to do it.
+pub(super) fn panicked(error: &dyn std::error::Error) -> Status {
+    tracing::error!(%error, "a call panicked");
+    Status::internal("the call panicked; look into the server's log")
 }
 
 pub(super) fn binary(metadata: &MetadataMap, key: &str) -> Vec<u8> {

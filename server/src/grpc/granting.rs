@@ -15,8 +15,9 @@ use futures_util::Future;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
-use super::call::{Call, Service, blocking};
+use super::call::{Call, Service};
 use super::quick;
+use super::reading::Reader;
 use super::sessions::{Session, check_owner};
 use super::streams::{self, Wanted, check_columns};
 use super::waits::Waiting;
@@ -41,17 +42,18 @@ impl Service {
         check_owner(request.owner.as_deref().unwrap_or_default())
             .and_then(|()| check_columns(&request.columns))
             .map_err(|error| from_error(&error))?;
+        let reader = self.reader(call);
         let wait = session.waits.begin(call.name); // before the look whether it was given up
         if let Some(noted) = session.replies.noted::<Noted>(call.name) {
-            return again(session, request, noted, &self.answers).await;
+            return again(session, request, noted, &reader).await;
         }
         match waited(call, request, &wait).await? {
             Some(Found::Granted(granted)) => {
                 session.waits.give_up(call.name);
-                Ok(reply(session, request, granted, ALONG_BYTES_MAX, &self.answers).await)
+                Ok(reply(session, request, granted, ALONG_BYTES_MAX, &reader).await)
             }
             Some(Found::Complete) => Ok(ClaimReply { granted: None, complete: true }),
-            Some(Found::Before(noted)) => again(session, request, noted, &self.answers).await,
+            Some(Found::Before(noted)) => again(session, request, noted, &reader).await,
             None => {
                 // Whoever else waits under this name, or did, is answered the same.
                 let noted = match wait.is_alone() {
@@ -59,7 +61,7 @@ impl Service {
                     false => session.replies.note::<Noted>(call.name, None),
                 };
                 match noted {
-                    Some(noted) => again(session, request, noted, &self.answers).await,
+                    Some(noted) => again(session, request, noted, &reader).await,
                     None => Ok(ClaimReply::default()),
                 }
             }
@@ -165,31 +167,32 @@ async fn again(
     session: &Arc<Session>,
     request: &ClaimRequest,
     noted: Noted,
-    room: &Gathered,
+    reader: &Reader,
 ) -> Result<ClaimReply, Status> {
     let Some(epoch) = noted else { return Ok(ClaimReply::default()) };
     let granted = session.holder.look(epoch, |claim| Granted::of(claim, epoch.2));
     let granted = granted.map_err(|error| from_error(&error))?;
-    Ok(reply(session, request, granted, ALONG_BYTES_MAX, room).await)
+    Ok(reply(session, request, granted, ALONG_BYTES_MAX, reader).await)
 }
 
-/// What is said of rows that were granted, with the columns that come along if they take no more than that.
+/// What is said of rows that were granted, with the columns that come along if they take no more than that, and if there is a turn to
+/// read them now: a claim waits for no reader.
 async fn reply(
     session: &Arc<Session>,
     request: &ClaimRequest,
     granted: Granted,
     along_bytes_max: usize,
-    room: &Gathered,
+    reader: &Reader,
 ) -> ClaimReply {
     let (epoch, rows) = (granted.epoch, granted.rows.len());
     let mut granted = wire::from_granted(granted);
     if !request.columns.is_empty() {
-        let (session, room) = (session.clone(), room.clone());
+        let (session, room) = (session.clone(), reader.answers.clone());
         let placed = request.placed && session.loans.is_some();
         let wanted = Wanted { names: request.columns.clone(), cells: request.cells, placed };
         let is_quick = quick::tells_places(session.holder.store(), rows, &wanted);
         let along = move || along(&session, epoch, &wanted, along_bytes_max, &room);
-        let along = if is_quick { along().ok() } else { blocking(along).await.ok() };
+        let along = if is_quick { along().ok() } else { reader.read_now(along).await };
         granted.columns = along.unwrap_or_default(); // what is wrong with them, the next call says
     }
     ClaimReply { granted: Some(granted), complete: false }

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use prost::Message;
 use tonic::{Request, Response};
 
-use super::call::{READ, Reply, Service, blocking};
+use super::call::{READ, Reply, Service};
 use super::streams::Answers;
 
 /// So many are looked at by the thread that has read who asks: each takes the state's lock and looks through a step's micro-batches.
@@ -56,7 +56,10 @@ impl Service {
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
         let (store, is_quick) = (self.store.clone(), identities.len() <= QUICK_ROWS_MAX);
         let find = call.holding(move || found(&store, &table, &identities));
-        let found = if is_quick { find().map_err(|error| from_error(&error)) } else { blocking(find).await };
+        let found = match is_quick {
+            true => find().map_err(|error| from_error(&error)),
+            false => self.reader(&call).read(find).await,
+        };
         found.map(Response::new)
     }
 }
@@ -87,14 +90,17 @@ impl Protocol for HistoryService {
             };
             Ok(ShowRowsReply { rows })
         });
-        let shown = if is_quick { show().map_err(|error| from_error(&error)) } else { blocking(show).await };
+        let shown = match is_quick {
+            true => show().map_err(|error| from_error(&error)),
+            false => self.0.reader(&call).read(show).await,
+        };
         shown.map(Response::new)
     }
 
     async fn replay(&self, request: Request<ReplayRequest>) -> Reply<Self::ReplayStream> {
         let call = self.0.enter(&request, READ)?;
         let (store, step) = (self.0.store.clone(), request.into_inner().step);
-        let mut batches = blocking(move || HistoryCalls::replay(&store, step)).await?;
+        let mut batches = self.0.reader(&call).read(move || HistoryCalls::replay(&store, step)).await?;
         batches.retain(|batch| call.caller.sees_table(&batch.table));
         self.0.answer(stream::iter(batches.into_iter().map(wire::from_trained).map(Ok)).boxed())
     }

@@ -6,7 +6,8 @@
 //! # Threads
 //! One thread, `forebay-grpc`, owns a runtime of [`WORKERS`] threads, apart from those of HTTP and Flight. Whoever waits for rows
 //! costs no thread, and queries compute on those of the whole server (`server`). What may wait for a disk or for room runs on threads for that ([`BLOCKING_MAX`] at most), of which
-//! writers may take half (`turns`), so that writers who wait for room never keep out the claims that make it, and objects a part.
+//! writers may take a third (`turns`), so that writers who wait for room never keep out the claims that make it, readers a third (`reading`), and
+//! objects that are looked for a part. What is left is for all else: ends of claims, steps, ends of sessions. These wait for no reader.
 //!
 //! # What is kept for clients
 //! A session each (`sessions`): claims, steps, and the answers to its latest calls (`replies`), those of changes apart from all
@@ -29,8 +30,9 @@ pub(crate) mod pace;
 mod packed;
 mod put;
 mod quick;
+mod reading;
 mod replies;
-mod room;
+pub(crate) mod room;
 mod sending;
 mod service;
 mod sessions;
@@ -82,8 +84,8 @@ pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 use uncopied::Uncopied;
 
 const WORKERS: usize = 2;
-/// The most threads for what may wait.
-const BLOCKING_MAX: usize = 64;
+/// The most threads for what may wait: who has a part of them leaves an eighth to all else.
+const BLOCKING_MAX: usize = 96;
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// How much of it comes at once.
@@ -112,7 +114,7 @@ pub(crate) struct Limits {
     pub(crate) message_bytes_max: usize,
     /// What a write in frames may bring.
     pub(crate) bulk_bytes_max: u64,
-    /// How long such a write, or a message, waits for room.
+    /// How long such a write, or a message, waits for room, and a read or a query for its turn.
     pub(crate) room_time_max: Duration,
     /// How long a piece of a message may take to come, and a piece of an answer to be taken.
     pub(crate) piece_time_max: Duration,
@@ -281,6 +283,8 @@ fn serve(runtime: Runtime, serving: Serving, service: &call::Service, stopper: &
         }
     });
     service.sessions.close_all();
+    // The thread of a session's end is none of the runtime's. There are no further ends.
+    let _ = runtime.block_on(async { tokio::time::timeout(GRACE, service.sessions.none_ends()).await });
     // Whoever waits for the server's end may want to open the store again, so every handle on it has to be gone by then.
     runtime.shutdown_timeout(GRACE);
 }

@@ -303,12 +303,13 @@ impl Protocol for ObjectService {
         let class = payloads.get(payload as usize).filter(|class| start <= end && end <= class.bytes);
         let class = class.map(|class| class.class.clone());
         let class = class.ok_or_else(|| from_error(&malformed("a part of an object that is not there")))?;
+        let reader = self.0.reader(&call);
         let reads = stream::unfold(Some((held, start)), move |state| {
-            let class = class.clone();
+            let (class, reader) = (class.clone(), reader.clone());
             async move {
                 let (held, at) = state.filter(|(_, at)| *at < end)?;
                 let length = (end - at).min(PIECE_BYTES as u64);
-                let read = blocking(move || {
+                let read = reader.read_on(move || {
                     let mut bytes = vec![0; length as usize];
                     held.read_class(&class, at, &mut bytes)?;
                     Ok((ObjectPiece { object: None, bytes: bytes.into() }, held))
@@ -347,8 +348,8 @@ impl Protocol for ObjectService {
 
     async fn list_objects(&self, request: Request<ListObjectsRequest>) -> Reply<ListObjectsReply> {
         let call = self.0.enter(&request, READ)?;
-        let ask = request.into_inner();
-        let list = blocking(move || {
+        let (ask, reader) = (request.into_inner(), self.0.reader(&call));
+        let list = reader.read(move || {
             let mut all = call.session.objects.list()?;
             all.retain(|shown| call.caller.sees_object(&shown.key));
             Ok(listing::page(all, &ask))

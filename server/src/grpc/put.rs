@@ -75,15 +75,16 @@ impl Service {
     pub(super) async fn parts_of(
         &self,
         object: forebay_store::ObjectRef,
-        caller: &Caller,
+        call: &Call,
     ) -> Result<Answers<ObjectPiece>, Status> {
-        let (store, turn) = (self.store.clone(), self.object_turn(caller).await?);
-        let parts = blocking(move || Ok(store.object_parts(&object)?)).await?;
-        let pieces = stream::unfold(Some((parts, turn)), |reads| async move {
-            let (mut parts, turn) = reads?;
-            match blocking(move || Ok((parts.next_part(PIECE_BYTES)?, parts))).await {
+        let (store, reader) = (self.store.clone(), self.reader(call));
+        let turn = self.object_turn(&call.caller).await?;
+        let parts = reader.read(move || Ok(store.object_parts(&object)?)).await?;
+        let pieces = stream::unfold(Some((parts, reader, turn)), |reads| async move {
+            let (mut parts, reader, turn) = reads?;
+            match reader.read_on(move || Ok((parts.next_part(PIECE_BYTES)?, parts))).await {
                 Ok((Some(part), parts)) => {
-                    Some((Ok(ObjectPiece { object: None, bytes: part.into() }), Some((parts, turn))))
+                    Some((Ok(ObjectPiece { object: None, bytes: part.into() }), Some((parts, reader, turn))))
                 }
                 Ok((None, _)) => None,
                 Err(status) => Some((Err(status), None)),

@@ -1,6 +1,6 @@
 //! Room in memory for what comes: in frames, so much of all sessions together, and half of that of one; and in messages, so much of all
 //! callers together, and half of that of one. Neither waits for the other's. The turns of objects on their way in pieces are shared as
-//! messages' room is ([`Shares`]).
+//! messages' room is ([`Shares`]), and so are those of readers and queries, of which a caller has more than half.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ const LARGEST_AT_ONCE: u32 = 2;
 const LONGEST_AT_ONCE: u64 = 4;
 /// A permit stands for so many bytes.
 const PERMIT_BYTES: u64 = 1 << 10;
-/// How soon whoever found no room is to ask again.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How soon whoever found no room, or had no turn, is to ask again.
+pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 fn permits(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX)
@@ -39,9 +39,9 @@ pub(super) struct Room {
     wait_max: Duration,
 }
 
-/// Room that a call has, until it is dropped.
+/// Room that a call has, or a turn, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
@@ -53,7 +53,11 @@ impl Room {
 
     /// Room for twice as much as one may have.
     fn of(most: u32, wait_max: Duration) -> Self {
-        let all = most.saturating_mul(LARGEST_AT_ONCE);
+        Room::of_all(most, most.saturating_mul(LARGEST_AT_ONCE), wait_max)
+    }
+
+    /// Room for so much, of which one may have so much.
+    fn of_all(most: u32, all: u32, wait_max: Duration) -> Self {
         Room { all: Arc::new(Semaphore::new(all as usize)), most, wait_max }
     }
 
@@ -73,18 +77,26 @@ impl Room {
 
     /// So many permits, or as many as somebody may have; none where they were not free for too long.
     async fn taken(&self, own: &Arc<Semaphore>, permits: u32) -> Option<Taken> {
+        tokio::time::timeout(self.wait_max, self.taken_at_last(own, permits)).await.ok().flatten()
+    }
+
+    /// The same, however long that takes.
+    async fn taken_at_last(&self, own: &Arc<Semaphore>, permits: u32) -> Option<Taken> {
         let permits = permits.min(self.most);
-        let taking = async {
-            let own = own.clone().acquire_many_owned(permits).await.ok()?; // never closed
-            Some(Taken { _own: own, _all: self.all.clone().acquire_many_owned(permits).await.ok()? })
-        };
-        tokio::time::timeout(self.wait_max, taking).await.ok().flatten()
+        let own = own.clone().acquire_many_owned(permits).await.ok()?; // never closed
+        Some(Taken { _own: own, _all: self.all.clone().acquire_many_owned(permits).await.ok()? })
+    }
+
+    /// One permit, if it is free now.
+    fn taken_now(&self, own: &Arc<Semaphore>) -> Option<Taken> {
+        let own = own.clone().try_acquire_owned().ok()?;
+        Some(Taken { _own: own, _all: self.all.clone().try_acquire_owned().ok()? })
     }
 }
 
-/// What all callers have together, and half of it one caller. Cheap to clone.
+/// What all callers have together, and a part of it one caller. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Shares {
+pub(crate) struct Shares {
     room: Room,
     /// Of each caller that has had some; callers are those that tokens were made for.
     own: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
@@ -96,6 +108,11 @@ impl Shares {
         Shares { room: Room::of(most, wait_max), own: Arc::default() }
     }
 
+    /// So many permits for one caller, and so many for all.
+    pub(crate) fn of_all(most: u32, all: u32, wait_max: Duration) -> Self {
+        Shares { room: Room::of_all(most, all, wait_max), own: Arc::default() }
+    }
+
     fn own(&self, caller: &str) -> Arc<Semaphore> {
         let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let most = self.room.most as usize;
@@ -103,8 +120,23 @@ impl Shares {
     }
 
     /// One permit of a caller; none where it was not free for too long.
-    pub(super) async fn turn(&self, caller: &str) -> Option<Taken> {
+    pub(crate) async fn turn(&self, caller: &str) -> Option<Taken> {
         self.room.taken(&self.own(caller), 1).await
+    }
+
+    /// The same, however long that takes: for who is heard of when nobody waits any more.
+    pub(super) async fn turn_at_last(&self, caller: &str) -> Option<Taken> {
+        self.room.taken_at_last(&self.own(caller), 1).await
+    }
+
+    /// The same, if it is free now.
+    pub(super) fn turn_now(&self, caller: &str) -> Option<Taken> {
+        self.room.taken_now(&self.own(caller))
+    }
+
+    /// How long a turn is waited for.
+    pub(super) fn wait_max(&self) -> Duration {
+        self.room.wait_max
     }
 
     /// How many permits of what that caller may have are free.

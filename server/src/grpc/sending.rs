@@ -4,7 +4,7 @@
 //! reads the stream puts them together again. So large values are copied while they are in the processor's cache, and of what
 //! stays where it lies, as texts and bytes do, no more is in memory than a few pieces. Its space is held until the last was made, as for every reader.
 //!
-//! The rows are read on a thread that may wait for the disk. What the whole answer takes is taken from [`Gathered`](crate::gathered)
+//! The rows are read on a thread that may wait for the disk, each piece in a turn of its own. What the whole answer takes is taken from [`Gathered`](crate::gathered)
 //! beforehand, for lists are there already.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use forebay_client::wire::proto::ArrowPiece;
 use forebay_client::wire::{self, FRAMED_PIECE_BYTES, PIECE_BYTES};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::call::blocking;
+use super::reading::Reader;
 use super::streams::{Answers, bug, room_for};
 use crate::gathered::{Gathered, Taken};
 
@@ -117,12 +117,14 @@ impl Sending {
     }
 
     /// The pieces of its stream. Each is made when it is asked for.
-    pub(super) fn parts(self) -> Answers<Part> {
-        let written = stream::unfold(Some(self), |left| async {
-            let left = left?;
+    pub(super) fn parts(self, reader: Reader) -> Answers<Part> {
+        let written = stream::unfold(Some((self, reader)), |left| async {
+            let (left, reader) = left?;
             let room = left.room.clone();
-            match blocking(move || left.next()).await {
-                Ok((written, left)) => Some((Ok((Bytes::from(written), room)), left)),
+            match reader.read_on(move || left.next()).await {
+                Ok((written, left)) => {
+                    Some((Ok((Bytes::from(written), room)), left.map(|left| (left, reader))))
+                }
                 Err(status) => Some((Err(status), None)),
             }
         });
@@ -137,8 +139,8 @@ impl Sending {
     }
 
     /// The same as messages.
-    pub(super) fn pieces(self) -> Answers<ArrowPiece> {
-        messages(self.parts())
+    pub(super) fn pieces(self, reader: Reader) -> Answers<ArrowPiece> {
+        messages(self.parts(reader))
     }
 }
 

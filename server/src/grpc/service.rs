@@ -15,8 +15,7 @@ use tonic::{Request, Response, Streaming};
 
 use super::bulk::Brought;
 use super::call::{
-    ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, blocking, is_of_this_machine, is_own_user,
-    process_of,
+    ADMIN, READ, Reply, Service, TRAIN, WORK, WRITE, binary, is_of_this_machine, is_own_user, process_of,
 };
 use super::granting::pushing::{self, Pushing};
 use super::quick;
@@ -53,14 +52,15 @@ impl Service {
         let ColumnsRequest { incarnation, claim, columns: names, cells, placed, member } =
             request.into_inner();
         let wanted = streams::Wanted { names, cells, placed: placed && call.session.loans.is_some() };
-        let (room, epoch) = (self.answers.clone(), (incarnation, claim, member));
+        let (reader, epoch) = (self.reader(&call), (incarnation, claim, member));
         let rows =
             call.session.holder.look(epoch, forebay_store::Claim::len).map_err(|error| from_error(&error))?;
         let is_quick = quick::tells_places(&self.store, rows, &wanted);
-        let stream = move || streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room);
+        let sends_on = reader.clone();
+        let stream = move || streams::answer_of_claim(&call.session.holder, epoch, &wanted, &sends_on);
         self.answer(match is_quick {
             true => stream().map_err(|error| from_error(&error))?,
-            false => blocking(stream).await?,
+            false => reader.read(stream).await?,
         })
     }
 
@@ -273,8 +273,8 @@ impl Protocol for Service {
         let call = self.enter(&request, READ)?;
         let ReadCellRequest { table, row, column } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        let store = self.store.clone();
-        let reply = blocking(move || {
+        let (store, reader) = (self.store.clone(), self.reader(&call));
+        let reply = reader.read(move || {
             let row = wire::to_row(&row)?;
             store.check_rows(&[row])?;
             Ok(wire::from_cell(store.table(&table)?.cell(row, &column)?.into()))
@@ -286,8 +286,9 @@ impl Protocol for Service {
         let call = self.enter(&request, READ)?;
         let ReadCellsRequest { table, rows, column } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        let (store, room) = (self.store.clone(), self.answers.clone());
-        let cells = blocking(call.holding(move || {
+        let (store, reader) = (self.store.clone(), self.reader(&call));
+        let room = reader.answers.clone();
+        let cells = reader.read(call.holding(move || {
             let rows = wire::to_rows(&rows)?;
             store.check_rows(&rows)?;
             let cells = read(&store, &table, &rows, &column)?.into_iter().map(wire::SentCell::Held);
@@ -299,7 +300,10 @@ impl Protocol for Service {
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
         let call = self.enter(&request, &[Scope::Read])?;
         let query = Arc::new(self.queries.begin("grpc", None));
-        let turn = self.turns.clone().acquire_owned().await;
+        let turn = self.turns.query(&call.session.reading, &call.caller).await.map_err(|error| {
+            query.failed("capacity");
+            from_error(&error)
+        })?;
         let (session, statement) = (call.caller.session(&self.queryable), request.into_inner().statement);
         match self.threads.run(async move { session.stream(&statement).await }).await {
             Ok(rows) => {
@@ -463,7 +467,7 @@ impl Protocol for Service {
         let call = self.enter(&request, READ)?;
         let object = wire::to_object(request.into_inner());
         call.caller.check_object(&object.key).map_err(|error| from_error(&error))?;
-        self.answer(self.parts_of(object, &call.caller).await?)
+        self.answer(self.parts_of(object, &call).await?)
     }
 
     async fn maintain(&self, request: Request<MaintainRequest>) -> Reply<MaintainReply> {

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use super::Limits;
 use super::flow::FLOWS_MAX;
 use super::loans::Loans;
+use super::reading;
 use super::replies::Replies;
 use super::room;
 use super::slabs::{self, Slabs};
@@ -73,6 +74,8 @@ pub(super) struct Session {
     pub(super) room: Arc<Semaphore>,
     /// What it may have of the turns of those who may wait.
     pub(super) turns: Turns,
+    /// What it may have of the turns of readers and queries.
+    pub(super) reading: reading::OfSession,
     /// Told whenever a claim was ended.
     pub(super) settled: Notify,
     /// The extents that a neighbour was lent; none for anybody else.
@@ -216,6 +219,7 @@ impl Sessions {
             flows: Arc::new(Semaphore::new(FLOWS_MAX)),
             room: room::of_session(&self.limits),
             turns: Turns::of_session(),
+            reading: reading::OfSession::new(),
             waits: Waits::default(),
             subscriptions: Subscriptions::default(),
             finding: Mutex::default(),

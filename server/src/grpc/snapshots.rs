@@ -11,7 +11,7 @@ use forebay_client::wire::{self, from_error};
 use forebay_client::{Error, SnapshotCalls, TakeSnapshot};
 use forebay_store::Store;
 
-use super::call::{Call, Reply, Service, blocking};
+use super::call::{Reply, Service};
 use super::sending::{Part, Sending};
 use super::sessions::check_owner;
 use super::streams::{Answers, check_columns};
@@ -54,10 +54,10 @@ impl Service {
         let take = narrowed(wire::to_take(request.into_inner()), &call.caller, self.store.tables());
         let take = take.map_err(|error| from_error(&error))?;
         let (session, of) = (call.session.clone(), call.session.clone());
-        let rows = weight(&self.store, &take);
+        let (rows, reader) = (weight(&self.store, &take), self.reader(&call));
         let taken = call.holding(move || Ok(wire::from_taken(session.snapshots.take(&take)?)));
         // Of a store of many columns a few are as long as all others: they push no other answer out.
-        let pending = of.taken.once(call.name, rows, move || blocking(taken))?;
+        let pending = of.taken.once(call.name, rows, move || async move { reader.read_on(taken).await })?;
         pending.await.map(tonic::Response::new)
     }
 
@@ -87,13 +87,13 @@ impl Service {
         check_columns(rows.columns.as_deref().unwrap_or_default())
             .and_then(|()| call.caller.check_table(&table))
             .map_err(|error| from_error(&error))?;
-        let Call { session, .. } = call;
-        let room = self.answers.clone();
-        let batch = blocking(move || {
+        let reader = self.reader(&call);
+        let (session, room) = (call.session, reader.answers.clone());
+        let batch = reader.read(move || {
             let batch = session.snapshots.read(snapshot, &table, &rows, from)?;
             batch.map(|batch| Sending::with_room(batch, &room)).transpose()
         });
-        let parts = batch.await?.map(Sending::parts);
+        let parts = batch.await?.map(|batch| batch.parts(reader.clone()));
         self.answer(parts.unwrap_or_else(|| Part::of_whole(Vec::new())))
     }
 
@@ -104,8 +104,8 @@ impl Service {
         let call = self.enter(&request, SEE)?;
         let SnapshotVersionsRequest { snapshot, table } = request.into_inner();
         call.caller.check_table(&table).map_err(|error| from_error(&error))?;
-        let Call { session, .. } = call;
-        let versions = blocking(move || session.snapshots.versions(snapshot, &table));
+        let (reader, session) = (self.reader(&call), call.session);
+        let versions = reader.read(move || session.snapshots.versions(snapshot, &table));
         versions.await.map(|versions| tonic::Response::new(wire::from_versions(versions)))
     }
 }

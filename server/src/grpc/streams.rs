@@ -17,6 +17,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 use tonic::Status;
 
+use super::reading::Reader;
 use super::sending::{Part, Sending, messages};
 use super::sessions::Present;
 use crate::asked::failure;
@@ -179,8 +180,9 @@ pub(super) fn answer_of_claim(
     holder: &Holder,
     claim: Epoch,
     wanted: &Wanted,
-    room: &Gathered,
+    reader: &Reader,
 ) -> Result<Answers<Part>, Error> {
+    let room = &reader.answers;
     if wanted.cells || wanted.placed {
         return of_claim(holder, claim, wanted, u64::MAX, room).map(Whole::parts);
     }
@@ -188,7 +190,7 @@ pub(super) fn answer_of_claim(
     let names: Vec<&str> = wanted.names.iter().map(String::as_str).collect();
     let bytes = holder.look(claim, |claim| claim.bytes_of(names.iter().copied()))??;
     let taken = room_for(bytes, room)?; // before they are read
-    Ok(Sending::new(holder.columns(claim, &names, Lists::Together)?, taken)?.parts())
+    Ok(Sending::new(holder.columns(claim, &names, Lists::Together)?, taken)?.parts(reader.clone()))
 }
 
 /// Columns of a claim as they travel, where they take no more bytes than that. Nothing of them is read before there is room for it.
@@ -269,7 +271,7 @@ mod tests {
         let room = Gathered::new(ROOM_BYTES);
         let values = BinaryViewArray::from_iter_values((0..4).map(|at| vec![at; 1 << 20]));
         let rows = RecordBatch::try_from_iter([("image", Arc::new(values) as _)]).unwrap();
-        let mut pieces = Sending::with_room(rows, &room).unwrap().pieces();
+        let mut pieces = Sending::with_room(rows, &room).unwrap().pieces(Reader::alone(&room));
         let first = pieces.next().await.unwrap().unwrap();
         has_its_room(stream::iter([Ok(first)]).chain(pieces).boxed(), &room);
     }

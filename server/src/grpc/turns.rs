@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::BLOCKING_MAX;
 
 /// The most threads that writers may take, and those of them who make changes otherwise than by ending a claim.
-const ALL_MAX: usize = BLOCKING_MAX / 2;
+const ALL_MAX: usize = BLOCKING_MAX / 3;
 const WRITES_MAX: usize = ALL_MAX * 3 / 4;
 /// The same of one session.
 const OF_SESSION_MAX: usize = ALL_MAX * 3 / 4;

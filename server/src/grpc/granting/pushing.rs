@@ -84,7 +84,8 @@ impl Service {
         };
         match granted {
             Some(granted) => {
-                Ok(reply(&call.session, ask, granted, PUSHED_BYTES_MAX, &self.answers).await.granted)
+                let reader = self.reader(call);
+                Ok(reply(&call.session, ask, granted, PUSHED_BYTES_MAX, &reader).await.granted)
             }
             None => turn.goes_on().map(|_| None).map_err(|error| from_error(&error)),
         }

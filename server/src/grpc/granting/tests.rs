@@ -132,7 +132,7 @@ async fn what_comes_along_has_its_memory_for_as_long_as_the_reply_is_there() {
         (request.columns, request.cells) = (vec!["prompt".to_owned()], cells);
         let granted = world.granted(&call);
         let epoch = granted.epoch;
-        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &room).await;
+        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &Reader::alone(&room)).await;
         assert!(reply.granted.as_ref().unwrap().columns.len() > 512 << 10);
         assert!(room.take(512 << 10).is_none(), "half of it and more is taken");
         drop(reply);
@@ -142,13 +142,29 @@ async fn what_comes_along_has_its_memory_for_as_long_as_the_reply_is_there() {
 }
 
 #[tokio::test]
+async fn a_claim_waits_for_no_reader_and_comes_without_its_columns() {
+    let world = World::of(&[10, 10]).await;
+    let (call, room) = (world.call(Caller::trusted()), Gathered::new(ROOM_BYTES));
+    let request = ClaimRequest { columns: vec!["prompt".to_owned()], ..request() };
+    let reader = Reader::alone(&room);
+    let come = async |granted| {
+        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &reader);
+        !reply.await.granted.unwrap().columns.is_empty()
+    };
+    assert!(come(world.granted(&call)).await);
+    let slow = reader.take_all();
+    assert!(!come(world.granted(&call)).await);
+    drop(slow);
+}
+
+#[tokio::test]
 async fn what_is_too_large_to_come_along_is_not_read() {
     let world = World::of(&[ALONG_BYTES_MAX + 1, 2 << 20]).await;
     let call = world.call(Caller::trusted());
     let request = ClaimRequest { columns: vec!["prompt".to_owned()], ..request() };
     for room in [Gathered::new(ROOM_BYTES), Gathered::new(1 << 20)] {
         let (granted, reads) = (world.granted(&call), world.store.stats().value_reads);
-        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &room).await;
+        let reply = reply(&call.session, &request, granted, ALONG_BYTES_MAX, &Reader::alone(&room)).await;
         assert!(reply.granted.unwrap().columns.is_empty());
         assert_eq!(world.store.stats().value_reads, reads);
     }
@@ -161,7 +177,8 @@ async fn an_answer_that_has_no_room_is_refused_before_anything_of_it_is_read() {
     let epoch = world.granted(&call).epoch;
     let wanted = |cells| Wanted { names: vec!["prompt".to_owned()], cells, placed: false };
     let ask = |cells, room: &Gathered| {
-        streams::answer_of_claim(&call.session.holder, epoch, &wanted(cells), room).map(drop)
+        let reader = Reader::alone(room);
+        streams::answer_of_claim(&call.session.holder, epoch, &wanted(cells), &reader).map(drop)
     };
     let reads = world.store.stats().value_reads;
     let error = ask(false, &Gathered::new(1 << 20)).unwrap_err();
@@ -178,7 +195,8 @@ async fn an_answer_in_pieces_has_its_room_until_the_last_was_taken() {
     let call = world.call(Caller::trusted());
     let (epoch, room) = (world.granted(&call).epoch, Gathered::new(6 << 20));
     let wanted = Wanted { names: vec!["prompt".to_owned()], cells: false, placed: false };
-    let mut pieces = streams::answer_of_claim(&call.session.holder, epoch, &wanted, &room).unwrap();
+    let reader = Reader::alone(&room);
+    let mut pieces = streams::answer_of_claim(&call.session.holder, epoch, &wanted, &reader).unwrap();
     let (mut bytes, mut taken) = (0, 0);
     while let Some(piece) = pieces.next().await {
         taken += 1;

@@ -3,15 +3,20 @@
 //! A client that has lost its session is back at once, and says in its next one what it has let go of. That ends a loan which
 //! nobody looks after any more, and no other. So what an ended session held of objects goes back before anybody is let in: who
 //! finds a session gone finds its loans in quarantine. All else goes back after that, as it may wait for a disk.
+//!
+//! Nobody is let in meanwhile, so the objects go back on a thread of their own: those for what may wait may all be taken, by what waits for
+//! long. There is one such thread at a time. What is left goes to a thread for what may wait, with nothing locked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::Error;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tonic::Status;
 
-use super::{Ended, Local, Present, Session, SessionId, Sessions};
-use crate::grpc::call::blocking;
+use super::{Ended, Local, Present, Session, SessionId, Sessions, lock};
+use crate::grpc::call::panicked;
 
 /// How often is looked for sessions that are over.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
@@ -58,17 +63,42 @@ impl Sessions {
         if ended.is_empty() {
             return Ok(());
         }
-        let tally = self.tally.clone();
+        let (tally, runtime, (tell, told)) = (self.tally.clone(), Handle::current(), oneshot::channel());
+        let then = runtime.clone();
         // Nothing is waited for before this is on its way: whoever asked for the end may be gone by then.
-        blocking(move || {
+        on_its_own(&runtime, move || {
             ended.iter().for_each(|session| session.objects.give_back());
-            drop(ending);
-            ended.iter().for_each(|session| session.give_back());
-            tally.sessions_ended(why, ended.len());
-            Ok(())
-        })
-        .await
+            let rest = then.spawn_blocking(move || {
+                ended.iter().for_each(|session| session.give_back());
+                tally.sessions_ended(why, ended.len());
+            });
+            drop(ending); // this thread has nothing of the store any more
+            let _ = tell.send(rest); // whoever asked may be gone
+        });
+        let rest = told.await.map_err(|error| panicked(&error))?;
+        rest.await.map_err(|error| panicked(&error))
     }
+
+    /// Until no session is between its end and its objects' return.
+    pub(in crate::grpc) async fn none_ends(&self) {
+        drop(self.ending.read().await);
+    }
+}
+
+/// Does something on a thread of its own; where the machine has none, on one for what may wait.
+fn on_its_own(runtime: &Handle, work: impl FnOnce() + Send + 'static) {
+    let work = Arc::new(Mutex::new(Some(work))); // what a thread was not made for is gone with it
+    let mine = work.clone();
+    let thread = std::thread::Builder::new().name("forebay-grpc-ending".to_owned());
+    if let Err(error) = thread.spawn(move || done(&mine)) {
+        tracing::warn!(%error, "no thread for the end of a session: nobody is let in before one of the others is free");
+        runtime.spawn_blocking(move || done(&work));
+    }
+}
+
+fn done(work: &Mutex<Option<impl FnOnce()>>) {
+    let work = lock(work).take();
+    work.into_iter().for_each(|work| work());
 }
 
 /// Ends sessions whose clients are gone, for as long as the server runs.
@@ -115,9 +145,9 @@ mod tests {
         places
     }
 
-    // The one thread that gives back is taken until the client has come: it comes between the end and the return.
+    // The one thread for what may wait is taken, as by reads of a slow disk: nobody who comes in has to wait for it.
     #[test]
-    fn a_client_that_is_back_while_its_session_ends_can_let_go_of_what_that_had_lent() {
+    fn a_client_that_is_back_while_its_session_ends_comes_in_and_can_let_go_of_what_that_had_lent() {
         let runtime = runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
@@ -141,13 +171,11 @@ mod tests {
                 let (mut end, mut back) = (pin!(end), pin!(enter(Some(id))));
                 assert!(end.as_mut().now_or_never().is_none());
                 assert_eq!(sessions.find("a", &id).unwrap_err().cause(), "SessionLost");
-                let early = back.as_mut().now_or_never();
-                assert!(early.is_none(), "the loan has not gone back, and a word on it would be lost");
-                assert!(tally.counts().sessions_ended.is_empty());
-                drop(free);
-                let (next, _present, resumed) = back.await.unwrap();
+                let (next, _present, resumed) = back.as_mut().await.unwrap();
                 assert!(!resumed && next != id);
                 assert!(store.objects().unwrap().let_go_of(&me, &places), "the loan is in quarantine");
+                assert!(end.as_mut().now_or_never().is_none() && tally.counts().sessions_ended.is_empty());
+                drop(free);
                 end.await.unwrap();
                 assert_eq!(tally.counts().sessions_ended.values().sum::<u64>(), 1);
             });

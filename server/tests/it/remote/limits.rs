@@ -179,14 +179,14 @@ fn who_sends_a_byte_and_no_more_is_ended_and_holds_up_nobody() {
 
 #[test]
 fn who_takes_no_more_of_an_answer_gives_up_its_turn_and_holds_up_nobody() {
-    let (world, local) = served(Server::builder().piece_time_max(SOON));
+    let (world, local) = served(Server::builder().piece_time_max(SOON).room_time_max(20 * SOON));
     let table = solver(&local);
     for at in 0..12 {
         let text = "x".repeat(1 << 20);
         table.insert(NewRow::new(0, &format!("q{at}_0_0")).unwrap(), [("prompt", (&*text).into())]).unwrap();
     }
     let raw = Raw::connect(&world);
-    // As many as may run at the same time, and nobody reads on.
+    // As many as may run at the same time, of whoever, and nobody reads on. Of one client half of them may: the others wait for these.
     let slow: Vec<_> = (0..16).map(|at| raw.query("SELECT prompt FROM solver", &[at; 16])).collect();
     let client = Client::connect(&world.address(), &hasty()).unwrap();
     let (_, rows) = client.query("SELECT count(*) FROM solver").unwrap(); // waits until they are ended

@@ -18,6 +18,7 @@ mod proxy;
 mod pushed;
 mod put;
 mod raw;
+mod reads;
 mod resumed;
 mod room;
 mod shared;

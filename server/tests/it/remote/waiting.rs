@@ -96,7 +96,7 @@ fn finish(claim: Claim) -> Result<(), Error> {
     claim.finish(&verdict).map(drop)
 }
 
-// There are 64 threads for what may wait: who waits for room with what a claim came to takes half of them at most, as other writers do,
+// There are 96 threads for what may wait: who waits for room with what a claim came to takes a third of them at most, as other writers do,
 // and one client three quarters of those.
 #[test]
 fn claims_that_wait_for_room_to_be_finished_in_leave_threads_to_those_who_make_it() {
