@@ -18,6 +18,11 @@ impl Handle {
         Handle { bytes: bytes.to_owned(), owner: owner.clone() }
     }
 
+    /// To whom it was given.
+    pub(crate) fn owner(&self) -> &Caller {
+        &self.owner
+    }
+
     /// What the client is told.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -5,7 +5,7 @@
 //! takes nothing from health and metrics there.
 //!
 //! # What is kept for clients
-//! Prepared statements, bounded in number and time (`statements`). A statement's ticket carries the statement itself, and a
+//! Prepared statements, bounded in number and time, of all callers and of one (`statements`). A statement's ticket carries the statement itself, and a
 //! session is nothing, so clients may come and go without a word. A query ends when its client is gone, cancels it, or has
 //! read for longer than it may.
 
@@ -14,6 +14,7 @@ mod facts;
 mod keys;
 mod metadata;
 mod put;
+mod sent;
 mod service;
 mod statements;
 mod status;
@@ -47,10 +48,10 @@ const ALIVE_EVERY: Duration = Duration::from_secs(20);
 /// How long streams go on after the word to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How answers have to be taken.
+/// How what is sent has to come, and answers have to be taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    /// How long a client may take for a piece.
+    /// How long a client may take for a piece of either.
     pub(crate) piece_time_max: Duration,
     /// Counts answers that were let go of.
     pub(crate) tally: Tally,
@@ -73,6 +74,7 @@ pub(crate) fn start(
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let facts = facts::Facts::new().map_err(io::Error::other)?;
+    let piece_time_max = pace.piece_time_max;
     let service = service::Service::new(answering, readers.clone(), pace, facts);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -91,6 +93,8 @@ pub(crate) fn start(
         None => server,
         Some(tls) => server.tls_config(tls.of_tonic()).map_err(io::Error::other)?,
     };
+    let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
+    let service = sent::SentAtAPace::new(service, piece_time_max);
     let serve = move || serve(runtime, server, listener, &connections, (service, readers), &stopper);
     std::thread::Builder::new().name("forebay-flight".to_owned()).spawn(serve)
 }
@@ -100,10 +104,9 @@ fn serve(
     mut server: Server,
     listener: tokio::net::TcpListener,
     connections: &Connections,
-    (service, readers): (service::Service, Readers),
+    (service, readers): (sent::SentAtAPace<FlightServiceServer<service::Service>>, Readers),
     stopper: &Stopper,
 ) {
-    let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
     // Nothing that is sent is read before it is known whose it is: a call looks at the token when its whole message has come.
     let service = InterceptedService::new(service, move |request| service::shown(&readers, request));
     let serving =

@@ -19,7 +19,6 @@ use arrow_schema::SchemaRef;
 use forebay_query::{Error, Prepared, QueryThreads, RowStream, Session};
 use futures_util::{StreamExt, stream};
 use prost::Message;
-use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -28,13 +27,18 @@ use super::statements::Statements;
 use super::{Pace, actions, metadata, put, status, ticket, wire};
 use crate::access::Caller;
 use crate::connections::Known;
-use crate::grpc::pace::taken_at_a_pace;
+use crate::grpc::pace::{Clock, taken_at_a_pace};
+use crate::grpc::room::Shares;
 use crate::handle::Handle;
 use crate::queries::{Answering, Queries};
 use crate::readers::Readers;
 
-/// How many streams of rows run at the same time; others wait for their turn.
-const STREAMS_AT_ONCE: usize = 16;
+/// How many streams of rows run at the same time, and how many of them of one caller; others wait for their turn.
+const STREAMS_AT_ONCE: u32 = 16;
+const STREAMS_OF_CALLER: u32 = 12;
+/// How many statements are given values at the same time, and how many of them by one caller: what has come of these is in memory.
+const PUTS_AT_ONCE: u32 = 32;
+const PUTS_OF_CALLER: u32 = 16;
 /// How long one waits for its turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -45,7 +49,8 @@ pub(crate) struct Service {
     pub(crate) queries: Queries,
     readers: Readers,
     facts: Facts,
-    turns: Arc<Semaphore>,
+    turns: Shares,
+    puts: Shares,
     pace: Pace,
     threads: Arc<QueryThreads>,
 }
@@ -55,8 +60,19 @@ type Stream<T> = stream::BoxStream<'static, Result<T, Status>>;
 impl Service {
     pub(crate) fn new(answering: Answering, readers: Readers, pace: Pace, facts: Facts) -> Self {
         let Answering { session, threads, queries } = answering;
-        let turns = Arc::new(Semaphore::new(STREAMS_AT_ONCE));
-        Service { session, statements: Statements::new(), queries, readers, facts, turns, pace, threads }
+        let turns = Shares::of_all(STREAMS_OF_CALLER, STREAMS_AT_ONCE, TURN_WAIT_MAX);
+        let puts = Shares::of_all(PUTS_OF_CALLER, PUTS_AT_ONCE, TURN_WAIT_MAX);
+        Service {
+            session,
+            statements: Statements::new(),
+            queries,
+            readers,
+            facts,
+            turns,
+            puts,
+            pace,
+            threads,
+        }
     }
 
     /// Who asks; refused where they may not read.
@@ -135,26 +151,55 @@ impl Service {
         handle: Handle,
         start: impl Future<Output = Result<RowStream, Error>>,
     ) -> Result<wire::Messages, Status> {
+        let caller = handle.owner().name.clone();
         let query = Arc::new(self.queries.begin("flight", Some(handle)));
-        let turn = tokio::time::timeout(TURN_WAIT_MAX, self.turns.clone().acquire_owned());
-        let Ok(Ok(turn)) = turn.await else {
+        let Some(turn) = self.turns.turn(&caller).await else {
             query.failed("capacity");
             let busy = format!(
-                "{STREAMS_AT_ONCE} queries run already, and none ended in {TURN_WAIT_MAX:?}; try later"
+                "{STREAMS_AT_ONCE} queries run already, or {STREAMS_OF_CALLER} of {caller:?}, and none ended in {TURN_WAIT_MAX:?}; try later"
             );
             return Err(Status::resource_exhausted(busy));
         };
         match start.await {
             Ok(rows) => {
                 let rows = rows.driven_by(&self.threads, (turn, query.clone()));
-                let Pace { piece_time_max, tally } = self.pace.clone();
-                Ok(taken_at_a_pace(wire::rows(rows, query), piece_time_max, tally))
+                Ok(self.taken(wire::rows(rows, query)))
             }
             Err(error) => {
                 query.failed(error.kind().as_str());
                 Err(status::of(&error))
             }
         }
+    }
+}
+
+impl Service {
+    /// An answer, which its reader has to take at a pace.
+    fn taken(&self, messages: wire::Messages) -> wire::Messages {
+        let Pace { piece_time_max, tally } = self.pace.clone();
+        taken_at_a_pace(messages, piece_time_max, tally)
+    }
+
+    /// Gives a prepared statement the values that come behind the first message, once there is a turn for it.
+    async fn put(
+        &self,
+        handle: &Handle,
+        first: FlightData,
+        rest: Streaming<FlightData>,
+        clock: Option<Clock>,
+    ) -> Result<(), Status> {
+        self.prepared(handle)?;
+        let caller = &handle.owner().name;
+        let _turn = self.puts.turn(caller).await.ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{PUTS_AT_ONCE} statements are given values already, or {PUTS_OF_CALLER} by {caller:?}, and none had all of them in \
+                 {TURN_WAIT_MAX:?}; try later"
+            ))
+        })?;
+        clock.into_iter().for_each(|clock| clock.restart()); // nothing was read meanwhile
+        let values = put::values(first, rest).await?;
+        self.statements.bind(handle, values, Instant::now());
+        Ok(())
     }
 }
 
@@ -255,9 +300,8 @@ impl FlightService for Service {
                 let name = command.type_url().to_owned();
                 let session = caller.session(&self.session);
                 let answer = metadata::answer(&session, &self.facts, command).await?;
-                wire::batch(
-                    answer.ok_or_else(|| Status::unimplemented(format!("this server has no {name}")))?,
-                )
+                let unknown = || Status::unimplemented(format!("this server has no {name}"));
+                self.taken(wire::batch(answer.ok_or_else(unknown)?))
             }
         };
         Ok(Response::new(messages))
@@ -267,7 +311,7 @@ impl FlightService for Service {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        let caller = self.caller(&request)?;
+        let (caller, clock) = (self.caller(&request)?, request.extensions().get::<Clock>().cloned());
         let mut messages = request.into_inner();
         let first = messages.message().await?;
         let descriptor = first.as_ref().and_then(|first| first.flight_descriptor.as_ref());
@@ -276,10 +320,7 @@ impl FlightService for Service {
         };
         let answer = match command(&descriptor.cmd)? {
             Command::CommandPreparedStatementQuery(query) => {
-                let handle = of(&caller, &query);
-                self.prepared(&handle)?;
-                let values = put::values(first.clone(), messages).await?;
-                self.statements.bind(&handle, values, Instant::now());
+                self.put(&of(&caller, &query), first.clone(), messages, clock).await?;
                 let prepared_statement_handle = Some(query.prepared_statement_handle);
                 DoPutPreparedStatementResult { prepared_statement_handle }
             }

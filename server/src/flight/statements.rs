@@ -1,9 +1,11 @@
 //! Prepared statements, by the handles that clients hold, each its caller's alone.
 //!
 //! Clients go away without a word, so there are never more than so many, and one that is not asked for some time is
-//! forgotten. When there are too many the one that was not asked for longest goes first: its client is told, and prepares
-//! it again.
+//! forgotten. When there are too many, of all callers or of one, one goes of who has most, that which was not asked for longest: its client
+//! is told, and prepares it again. So nobody pushes out a statement of who has fewer. The values of one caller's statements are
+//! bounded alike.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,8 +17,11 @@ use forebay_query::Prepared;
 use crate::access::Caller;
 use crate::handle::Handle;
 
-/// The most statements that are kept.
+/// The most statements that are kept, and how many of them of one caller.
 const STATEMENTS_MAX: usize = 1000;
+const OF_CALLER_MAX: usize = STATEMENTS_MAX / 2;
+/// What the values of one caller's statements take at most, in bytes.
+const VALUES_BYTES_MAX: usize = 64 << 20;
 /// How long one is kept that nobody asks.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(3600);
 
@@ -26,7 +31,14 @@ pub(crate) struct Statements<S = Prepared> {
     inner: Mutex<Inner<S>>,
     /// Makes handles of this server differ from those of an earlier one.
     life: u64,
-    statements_max: usize,
+    most: Most,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    all: usize,
+    of_caller: usize,
+    values_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -39,17 +51,58 @@ struct Inner<S> {
 struct Kept<S> {
     statement: S,
     values: Option<RecordBatch>,
+    values_bytes: usize,
     asked_at: Instant,
+}
+
+impl<S> Inner<S> {
+    /// How many there are of each caller.
+    fn counts(&self) -> HashMap<&Caller, usize> {
+        let mut counts = HashMap::new();
+        self.kept.keys().for_each(|handle| *counts.entry(handle.owner()).or_default() += 1);
+        counts
+    }
+
+    /// Forgets what has to go before one more of that caller is kept.
+    fn make_room_for(&mut self, owner: &Caller, most: Most) {
+        let counts = self.counts();
+        let has_many = counts.get(owner).is_some_and(|count| *count >= most.of_caller);
+        if !has_many && self.kept.len() < most.all {
+            return;
+        }
+        let may_go = self.kept.iter().filter(|(handle, _)| !has_many || handle.owner() == owner);
+        let goes = may_go.min_by_key(|(handle, kept)| {
+            (Reverse(counts.get(handle.owner()).copied().unwrap_or_default()), kept.asked_at)
+        });
+        let goes = goes.map(|(handle, _)| handle.clone());
+        drop(counts);
+        goes.into_iter().for_each(|handle| _ = self.kept.remove(&handle));
+    }
+
+    /// Forgets statements of a caller that have values, the one that was not asked for longest first, until those take no more than
+    /// they may. That one stays.
+    fn bound_values(&mut self, stays: &Handle, bytes_max: usize) {
+        let is_its = |handle: &Handle| handle.owner() == stays.owner();
+        loop {
+            let all = self.kept.iter().filter(|(handle, kept)| is_its(handle) && kept.values_bytes > 0);
+            if all.clone().map(|(_, kept)| kept.values_bytes).sum::<usize>() <= bytes_max {
+                return;
+            }
+            let oldest = all.filter(|(handle, _)| *handle != stays).min_by_key(|(_, kept)| kept.asked_at);
+            let Some(oldest) = oldest.map(|(handle, _)| handle.clone()) else { return };
+            self.kept.remove(&oldest);
+        }
+    }
 }
 
 impl<S: Clone> Statements<S> {
     pub(crate) fn new() -> Self {
-        Self::of(STATEMENTS_MAX)
+        Self::of(Most { all: STATEMENTS_MAX, of_caller: OF_CALLER_MAX, values_bytes: VALUES_BYTES_MAX })
     }
 
-    fn of(statements_max: usize) -> Self {
+    fn of(most: Most) -> Self {
         let inner = Inner { kept: HashMap::new(), next: 0 };
-        Statements { inner: Mutex::new(inner), life: RandomState::new().hash_one(0), statements_max }
+        Statements { inner: Mutex::new(inner), life: RandomState::new().hash_one(0), most }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner<S>> {
@@ -60,15 +113,10 @@ impl<S: Clone> Statements<S> {
     pub(crate) fn keep(&self, statement: S, owner: &Caller, now: Instant) -> Handle {
         let mut inner = self.inner();
         inner.kept.retain(|_, kept| now.saturating_duration_since(kept.asked_at) < IDLE_MAX);
-        if inner.kept.len() >= self.statements_max {
-            let oldest = inner.kept.iter().min_by_key(|(_, kept)| kept.asked_at);
-            if let Some(handle) = oldest.map(|(handle, _)| handle.clone()) {
-                inner.kept.remove(&handle);
-            }
-        }
+        inner.make_room_for(owner, self.most);
         inner.next += 1;
         let handle = Handle::new(&[self.life.to_le_bytes(), inner.next.to_le_bytes()].concat(), owner);
-        inner.kept.insert(handle.clone(), Kept { statement, values: None, asked_at: now });
+        inner.kept.insert(handle.clone(), Kept { statement, values: None, values_bytes: 0, asked_at: now });
         handle
     }
 
@@ -84,7 +132,9 @@ impl<S: Clone> Statements<S> {
     pub(crate) fn bind(&self, handle: &Handle, values: RecordBatch, now: Instant) -> bool {
         let mut inner = self.inner();
         let Some(kept) = inner.kept.get_mut(handle) else { return false };
+        kept.values_bytes = values.get_array_memory_size();
         (kept.values, kept.asked_at) = (Some(values), now);
+        inner.bound_values(handle, self.most.values_bytes);
         true
     }
 
@@ -100,9 +150,58 @@ mod tests {
     use crate::access::{Access, Grant};
     use crate::token::Token;
 
+    /// So many of all callers.
+    fn statements(all: usize) -> Statements<u64> {
+        Statements::of(Most { all, of_caller: all, values_bytes: 1 << 20 })
+    }
+
+    fn callers<const N: usize>(names: [&str; N]) -> [Caller; N] {
+        let mut access = Access::default();
+        names.iter().for_each(|name| access.add(Grant::new(name, Token::new(name).unwrap())));
+        names.map(|name| access.caller(&format!("Bearer {name}")).unwrap())
+    }
+
+    #[test]
+    fn a_caller_pushes_out_its_own_statements_and_those_of_who_has_more_and_no_others() {
+        let statements = Statements::of(Most { all: 10, of_caller: 6, values_bytes: 1 << 20 });
+        let ([greedy, other, late], start) = (callers(["greedy", "other", "late"]), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let there = |handle: &Handle| statements.inner().kept.contains_key(handle);
+        let first: Vec<Handle> = (0..3).map(|n| statements.keep(n, &other, at(n))).collect();
+        let many: Vec<Handle> = (10..30).map(|n| statements.keep(n, &greedy, at(n))).collect();
+        assert!(first.iter().all(there), "the oldest of all, of who has few");
+        assert_eq!(many.iter().map(there).collect::<Vec<_>>(), [[false; 14].as_slice(), &[true; 6]].concat());
+        let of_late: Vec<Handle> = (30..33).map(|n| statements.keep(n, &late, at(n))).collect();
+        assert!(first.iter().chain(&of_late).all(there));
+        assert_eq!(many.iter().filter(|handle| there(handle)).count(), 4, "it had most");
+        assert!(there(&many[19]) && !there(&many[15]));
+    }
+
+    #[test]
+    fn the_values_of_a_caller_are_bounded_and_those_of_others_stay() {
+        let (statements, start) = (statements(10), Instant::now());
+        let ([greedy, other], numbers) = (callers(["greedy", "other"]), vec![7_i64; 50_000]);
+        let values = || {
+            let numbers = std::sync::Arc::new(arrow_array::Int64Array::from(numbers.clone()));
+            RecordBatch::try_from_iter([("a", numbers as _)]).unwrap()
+        };
+        let bound = |owner: &Caller, n: u64| {
+            let now = start + Duration::from_secs(n);
+            let handle = statements.keep(n, owner, now);
+            assert!(statements.bind(&handle, values(), now));
+            handle
+        };
+        let has_values =
+            |handle: &Handle| statements.get(handle, start).is_some_and(|(_, values)| values.is_some());
+        let of_other = bound(&other, 0);
+        let all: Vec<Handle> = (1..5).map(|n| bound(&greedy, n)).collect();
+        assert_eq!(all.iter().map(has_values).collect::<Vec<_>>(), [false, false, true, true]);
+        assert!(has_values(&of_other));
+    }
+
     #[test]
     fn statements_are_bounded_in_number_and_in_time() {
-        let (statements, start) = (Statements::of(3), Instant::now());
+        let (statements, start) = (statements(3), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let keep = |n, now| statements.keep(n, &Caller::trusted(), now);
         let handles: Vec<Handle> = (0..3).map(|n| keep(n, at(n))).collect();
@@ -118,10 +217,8 @@ mod tests {
 
     #[test]
     fn a_handle_of_nobody_finds_nothing() {
-        let (statements, now) = (Statements::of(3), Instant::now());
-        let mut access = Access::default();
-        ["one", "other"].into_iter().for_each(|name| access.add(Grant::new(name, Token::new(name).unwrap())));
-        let [owner, stranger] = ["Bearer one", "Bearer other"].map(|header| access.caller(header).unwrap());
+        let (statements, now) = (statements(3), Instant::now());
+        let [owner, stranger] = callers(["one", "other"]);
         let handle = statements.keep(1, &owner, now);
         let made_up = [&b""[..], b"x", &[0; 16], &[255; 100_000], &handle.bytes()[..8]];
         let made_up = made_up.map(|bytes| Handle::new(bytes, &owner)).into_iter();
@@ -137,7 +234,7 @@ mod tests {
         );
         statements.close(&handle);
         assert!(statements.get(&handle, now).is_none());
-        let other_life = Statements::of(3);
+        let other_life = self::statements(3);
         assert_ne!(other_life.keep(1, &owner, now), handle);
     }
 }

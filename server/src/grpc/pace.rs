@@ -24,10 +24,10 @@ use super::tally::Tally;
 
 /// Begins the time of the present piece anew, for a call that has waited and did not read meanwhile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clock(Arc<AtomicBool>);
+pub(crate) struct Clock(Arc<AtomicBool>);
 
 impl Clock {
-    pub(super) fn restart(&self) {
+    pub(crate) fn restart(&self) {
         self.0.store(true, Ordering::Release);
     }
 
@@ -38,7 +38,7 @@ impl Clock {
 }
 
 /// What a client sends, which has to come at a pace.
-pub(super) struct Paced {
+pub(crate) struct Paced {
     body: Body,
     piece_time_max: Duration,
     /// How much of the present piece has come, in bytes.
@@ -49,7 +49,7 @@ pub(super) struct Paced {
 }
 
 impl Paced {
-    pub(super) fn new(body: Body, piece_time_max: Duration, clock: Clock) -> Self {
+    pub(crate) fn new(body: Body, piece_time_max: Duration, clock: Clock) -> Self {
         Paced { body, piece_time_max, come: 0, until: None, clock }
     }
 }

@@ -1,6 +1,59 @@
 //! Who is let in, and what they cannot do.
 
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::{Request as HttpRequest, Uri, Version, header};
+
 use super::*;
+
+/// Longer than anything here takes, on any machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a call is told that says how long its message is, and sends none of it.
+async fn told_without_a_message(served: &Served, token: &str) -> Status {
+    let head = Frame::data(Bytes::from_static(&[0, 0, 0, 1, 0]));
+    let sent = stream::iter([Ok::<_, Infallible>(head)]).chain(stream::pending());
+    let mut request = HttpRequest::new(Body::new(StreamBody::new(sent)));
+    (*request.method_mut(), *request.version_mut()) = ("POST".parse().unwrap(), Version::HTTP_2);
+    *request.uri_mut() = Uri::from_static("/arrow.flight.protocol.FlightService/GetFlightInfo");
+    request.headers_mut().insert(header::CONTENT_TYPE, "application/grpc".parse().unwrap());
+    request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+    let mut channel = channel(served).await;
+    std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+    let response = timeout(LONG, channel.call(request)).await.expect("it is waited for what does not come");
+    Status::from_header_map(response.unwrap().headers()).expect("it is refused at once")
+}
+
+#[test]
+fn who_may_not_come_in_hears_it_before_anything_of_a_message_has_come() {
+    let builder = || Server::builder().token(Token::new("sesame").unwrap()).piece_time_max(10 * LONG);
+    with(builder(), async |served, _| {
+        assert_eq!(told_without_a_message(&served, "wrong").await.code(), Code::Unauthenticated);
+    });
+}
+
+#[test]
+fn who_sends_a_part_and_then_nothing_is_ended() {
+    with(Server::builder().piece_time_max(Duration::from_millis(200)), async |served, mut client| {
+        assert_eq!(told_without_a_message(&served, "any").await.code(), Code::DeadlineExceeded);
+        let handle = prepared_handle(&mut client, "SELECT ?").await;
+        let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() }.as_any();
+        let first = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
+        let [schema, _] = messages(Default::default()).await;
+        let mut raw = client.inner().clone();
+        let put = raw.do_put(stream::iter([first, schema]).chain(stream::pending()));
+        let put = timeout(LONG, put).await.expect("it is waited for what does not come");
+        assert_eq!(put.map(drop).unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
 
 #[test]
 fn only_who_shows_the_token_is_let_in() {

@@ -1,5 +1,7 @@
 //! Statements: asked, prepared and refused.
 
+use forebay_server::{Grant, Scope};
+
 use super::*;
 
 #[test]
@@ -138,4 +140,21 @@ fn tokens_are_read_with_the_tokenizers_of_the_server() {
     let missing = Server::builder().tokenizer("words", directory.path().join("nowhere.json"));
     let refused = missing.bind(store, loopback()).unwrap_err();
     assert!(refused.to_string().contains("nowhere.json"), "{refused}");
+}
+
+#[test]
+fn who_prepares_very_many_statements_pushes_out_none_of_others() {
+    let grant = |name: &str| Grant::new(name, Token::new(name).unwrap()).scopes([Scope::Read]);
+    let builder = Server::builder().grant(grant("greedy")).grant(grant("other"));
+    with(builder, async |served, mut greedy| {
+        greedy.set_token("greedy".to_owned());
+        let mut other = Client::new(channel(&served).await);
+        other.set_token("other".to_owned());
+        let mut kept = other.prepare("SELECT 7 AS n".to_owned(), None).await.unwrap();
+        for _ in 0..1_000 {
+            prepared_handle(&mut greedy, "SELECT 1").await;
+        }
+        let info = kept.execute().await.unwrap();
+        assert_eq!(rows(&mut other, info).await.unwrap().num_rows(), 1);
+    });
 }
