@@ -87,7 +87,7 @@ impl Grant {
         self
     }
 
-    /// Only until then: calls that come later are refused, also those of a client that was let in before, and waits for rows end.
+    /// Only until then: calls that come later are refused, also those of a client that was let in before, and waits for rows and objects end.
     /// Default: for as long as the server runs.
     pub fn until(mut self, time: SystemTime) -> Self {
         self.until = Some(time);

@@ -3,7 +3,8 @@
 //! What a client fills and holds is kept by its session ([`KeptObjects`]). A neighbour maps the memory itself: what it was given
 //! is its process's, and is not used again before that has let go or has ended.
 //!
-//! A wait for a version costs no thread: only what is there is got on one, for it may have to come from the disk.
+//! A wait for a version costs no thread: only what is there is got on one, for it may have to come from the disk. It ends with the session,
+//! and with the token, of who waits.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 use tonic::Request;
 
 use super::call::{Call, READ, Reply, Service, TRAIN, blocking};
+use super::granting::refused;
 use super::listing;
 use super::sessions::{OBJECT_WAITS_MAX, Session};
 use super::streams::Answers;
@@ -89,15 +91,11 @@ impl Asked {
     }
 }
 
-/// Holds what is asked for, once it is there, and says under which numbers. `call` is what the client gives it up by.
-async fn held(
-    session: Arc<Session>,
-    asked: Arc<Asked>,
-    call: u128,
-    finders: Arc<Semaphore>,
-) -> Result<Vec<u64>, tonic::Status> {
-    let until = tokio::time::Instant::now() + asked.wait;
-    let (wait, turns) = (session.waits.begin(call), session.object_waits.clone());
+/// Holds what is asked for, once it is there, and says under which numbers. The client gives it up by the name of the call, whose message
+/// has its room meanwhile: the keys are kept.
+async fn held(call: Call, asked: Arc<Asked>, finders: Arc<Semaphore>) -> Result<Vec<u64>, tonic::Status> {
+    let (session, until) = (&call.session, tokio::time::Instant::now() + asked.wait);
+    let (wait, turns) = (session.waits.begin(call.name), session.object_waits.clone());
     // Before the first look: what is told from here on is heard.
     let mut news = asked.news(&session.objects).map_err(|error| from_error(&error))?;
     let _turn = match news.is_some().then(|| turns.try_acquire_owned()) {
@@ -105,11 +103,18 @@ async fn held(
         turn => turn,
     };
     loop {
+        let turn = tokio::select! {
+            turn = finders.clone().acquire_owned() => turn, // never closed
+            status = refused(&call) => return Err(status),
+        };
         let (of, with) = (session.clone(), asked.clone());
-        let got = in_turn(&finders, move || match with.now(&of.objects, with.owner(&of)) {
-            Ok(held) => of.objects.keep_all(held).map(Ok),
-            Err(error) if with.waits() && is_not_yet(&error) => Ok(Err(error)),
-            Err(error) => Err(error),
+        let got = blocking(move || {
+            let _until_it_is_done = turn;
+            match with.now(&of.objects, with.owner(&of)) {
+                Ok(held) => of.objects.keep_all(held).map(Ok),
+                Err(error) if with.waits() && is_not_yet(&error) => Ok(Err(error)),
+                Err(error) => Err(error),
+            }
         });
         let not_yet = match got.await? {
             Ok(leases) => return Ok(leases),
@@ -120,6 +125,7 @@ async fn held(
             heard = news.heard() => heard.map_err(|error| from_error(&error.into()))?,
             () = tokio::time::sleep_until(until) => return Err(not_yet),
             () = wait.given_up() => return Err(not_yet),
+            status = refused(&call) => return Err(status),
         }
     }
 }
@@ -268,12 +274,9 @@ impl Protocol for ObjectService {
             return Ok(tonic::Response::new(HoldObjectsReply::default()));
         }
         let asked = Asked::of(&request, &session).map_err(|error| from_error(&error))?;
-        let (asked, of) = (Arc::new(asked), session.clone());
-        let (with, finders, room) = (asked.clone(), self.0.finders.clone(), call.occupied.clone());
-        let hold = move || async move {
-            let _room = room; // of the keys, which it keeps
-            held(of, with, call.name, finders).await
-        };
+        let asked = Arc::new(asked);
+        let (of, with, finders) = (call.clone(), asked.clone(), self.0.finders.clone());
+        let hold = move || held(of, with, finders);
         // Of an answer that is asked for again the numbers alone are kept: a manifest may be large.
         let leases = call.answers()?.once(call.name, 1, hold)?.await?;
         let mut known: HashSet<u64> = request.known.into_iter().take(KNOWN_MAX).collect();
@@ -394,9 +397,53 @@ impl Protocol for ObjectService {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use forebay_client::wire::{failure_of, new_call};
+    use forebay_store::{Options, Store};
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::access::{Access, Caller, Grant};
+    use crate::grpc::Limits;
+    use crate::grpc::sessions::{Local, Sessions};
+    use crate::grpc::tally::Tally;
+    use crate::token::Token;
+
+    /// Somebody whose token is good for a moment yet.
+    fn brief() -> Caller {
+        let (mut access, until) = (Access::default(), SystemTime::now() + Duration::from_millis(200));
+        access.add(Grant::new("brief", Token::new("b").unwrap()).until(until));
+        access.caller("Bearer b").unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_object_hears_that_the_token_has_expired_or_the_session_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        let sessions = Sessions::new(store, &Limits::default(), &Tally::default());
+        let (id, _present, _) = sessions.let_in("a", "rank 0", None, Local::default()).await.unwrap();
+        let (which, tier) = (WhichObject::AtLeast(1), Tier::Host);
+        let keys = vec!["nothing".to_owned()];
+        let asked = Asked { keys, which, wait: WAIT_MAX, tier, fingerprint: None, placed: false };
+        let asked = Arc::new(asked);
+        let wait = |caller, turns| {
+            let (session, occupied) = (sessions.find("a", &id).unwrap(), Default::default());
+            let call = Call { session, caller: Arc::new(caller), name: new_call(), occupied };
+            tokio::spawn(held(call, asked.clone(), Arc::new(Semaphore::new(turns))))
+        };
+        let cause = |status: tonic::Status| failure_of(&status).unwrap().cause().to_owned();
+        let [expires, in_line] = [1, 0].map(|turns| wait(brief(), turns));
+        let [ends, ends_in_line] = [1, 0].map(|turns| wait(Caller::trusted(), turns));
+        for expired in [expires, in_line] {
+            assert_eq!(cause(expired.await.unwrap().unwrap_err()), "Unauthenticated");
+        }
+        assert!(!ends.is_finished() && !ends_in_line.is_finished());
+        sessions.end(&id).await.unwrap();
+        for ended in [ends, ends_in_line] {
+            assert_eq!(cause(ended.await.unwrap().unwrap_err()), "SessionLost");
+        }
+    }
 
     #[tokio::test]
     async fn checks_of_objects_take_no_more_threads_than_they_have_turns_and_none_for_who_has_gone() {

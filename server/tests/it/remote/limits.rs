@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arrow_array::cast::AsArray;
 use forebay_client::wire::{self, proto::*};
 use forebay_client::{Ask, Changes, Client, ConnectOptions, Role};
 use forebay_server::{Builder, Grant, Server, Token};
-use forebay_store::{Consumer, Kind, Lists, NewRow, SampleId, Wait};
+use forebay_store::{Consumer, Kind, Lists, NewRow, SampleId, Wait, Which};
 use tonic::Code;
 
 use super::raw::Raw;
@@ -249,6 +249,17 @@ fn a_token_that_expires_lets_in_no_call_any_more() {
     };
     assert!(error.contains("\"brief\" has expired") && SystemTime::now() >= soon, "{error}");
     assert!(boss.tables().unwrap().is_empty());
+}
+
+#[test]
+fn a_wait_for_an_object_ends_with_the_token_of_who_waits() {
+    let brief = Grant::new("brief", Token::new("brief").unwrap()).until(SystemTime::now() + SOON);
+    let (world, _) = served(Server::builder().grant(brief).readers_without_grants(true));
+    let brief = Client::connect(&world.address(), &hasty().token("brief")).unwrap();
+    let (since, long) = (Instant::now(), Wait::For(Duration::from_secs(50)));
+    let error = brief.objects().get("nothing", Which::AtLeast(1, long)).unwrap_err();
+    assert_eq!(error.cause(), "Unauthenticated", "{error}");
+    assert!(since.elapsed() < Duration::from_secs(40), "{:?}", since.elapsed());
 }
 
 #[test]
