@@ -30,9 +30,10 @@ use crate::gathered::Gathered;
 use crate::queries::Queries;
 use crate::server::Stopper;
 
-/// How many objects are held against their checksums at the same time, and how many calls look for objects, which may come from the disk.
-const VERIFIED_AT_ONCE: usize = 4;
-const HELD_AT_ONCE: usize = 16;
+/// How many objects are held against their checksums at the same time, of one caller and of all, and how many calls look for objects, which
+/// may come from the disk.
+const VERIFIED_AT_ONCE: [u32; 2] = [3, 4];
+const HELD_AT_ONCE: [u32; 2] = [12, 16];
 
 /// What answers of cells and columns may take together, in bytes.
 const ANSWERS_BYTES_MAX: usize = 4 << 30;
@@ -56,8 +57,8 @@ pub(super) struct Service {
     /// Of one check, copy or compaction.
     pub(super) checks: Arc<Semaphore>,
     /// Of those who hold whole objects against their checksums, and of those who look for some.
-    pub(super) verifiers: Arc<Semaphore>,
-    pub(super) finders: Arc<Semaphore>,
+    pub(super) verifiers: Shares,
+    pub(super) finders: Shares,
     /// Of objects that come and go in pieces.
     pub(super) object_streams: Shares,
     /// For answers of rows until they are taken.
@@ -146,6 +147,7 @@ impl Service {
         let (room, message_room) = (Room::new(&limits), MessageRoom::new(&limits));
         let checks = Arc::new(Semaphore::new(1));
         let turns = reading::Turns::new(&limits);
+        let shares = |[of_caller, all]: [u32; 2]| Shares::of_all(of_caller, all, limits.room_time_max);
         Service {
             store,
             queryable,
@@ -156,8 +158,8 @@ impl Service {
             message_room,
             copies,
             checks,
-            verifiers: Arc::new(Semaphore::new(VERIFIED_AT_ONCE)),
-            finders: Arc::new(Semaphore::new(HELD_AT_ONCE)),
+            verifiers: shares(VERIFIED_AT_ONCE),
+            finders: shares(HELD_AT_ONCE),
             object_streams: Shares::new(super::put::STREAMS_MAX, limits.room_time_max),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,

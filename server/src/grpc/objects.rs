@@ -16,12 +16,12 @@ use forebay_client::wire::{self, MESSAGE_BYTES_MAX, PIECE_BYTES, from_error, mal
 use forebay_client::{Beginning, Error, KeptObjects, ObjectAsk, ObjectCalls, Relocation, WhichObject};
 use forebay_store::{Held, Kind, ObjectNews, Owner, Tier, Wait};
 use futures_util::{StreamExt, stream};
-use tokio::sync::Semaphore;
 use tonic::Request;
 
 use super::call::{Call, READ, Reply, Service, TRAIN, blocking};
 use super::granting::refused;
 use super::listing;
+use super::room::Shares;
 use super::sessions::{OBJECT_WAITS_MAX, Session};
 use super::streams::Answers;
 
@@ -93,7 +93,7 @@ impl Asked {
 
 /// Holds what is asked for, once it is there, and says under which numbers. The client gives it up by the name of the call, whose message
 /// has its room meanwhile: the keys are kept.
-async fn held(call: Call, asked: Arc<Asked>, finders: Arc<Semaphore>) -> Result<Vec<u64>, tonic::Status> {
+async fn held(call: Call, asked: Arc<Asked>, finders: Shares) -> Result<Vec<u64>, tonic::Status> {
     let (session, until) = (&call.session, tokio::time::Instant::now() + asked.wait);
     let (wait, turns) = (session.waits.begin(call.name), session.object_waits.clone());
     // Before the first look: what is told from here on is heard.
@@ -104,7 +104,7 @@ async fn held(call: Call, asked: Arc<Asked>, finders: Arc<Semaphore>) -> Result<
     };
     loop {
         let turn = tokio::select! {
-            turn = finders.clone().acquire_owned() => turn, // never closed
+            turn = finders.turn_at_last(&call.caller.name) => turn,
             status = refused(&call) => return Err(status),
         };
         let (of, with) = (session.clone(), asked.clone());
@@ -130,13 +130,14 @@ async fn held(call: Call, asked: Arc<Asked>, finders: Arc<Semaphore>) -> Result<
     }
 }
 
-/// Does what may take long on a thread for that, of which others of the kind have some at most. One whose client has gone before its turn is
-/// not done.
+/// Does what may take long on a thread for that, of which others of the kind, and of the caller, have some at most. One whose client has gone
+/// before its turn is not done.
 async fn in_turn<T: Send + 'static>(
-    turns: &Arc<Semaphore>,
+    turns: &Shares,
+    caller: &str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, tonic::Status> {
-    let turn = turns.clone().acquire_owned().await; // never closed
+    let turn = turns.turn_at_last(caller).await;
     blocking(move || {
         let _until_it_is_done = turn;
         work()
@@ -329,7 +330,10 @@ impl Protocol for ObjectService {
     async fn verify_object(&self, request: Request<VerifyObjectRequest>) -> Reply<VerifyObjectReply> {
         let call = self.0.enter(&request, READ)?;
         let held = call.session.objects.held(request.get_ref().lease).map_err(|error| from_error(&error))?;
-        let verify = in_turn(&self.0.verifiers, move || Ok(held.verify().map(|()| VerifyObjectReply {})?));
+        let verify = in_turn(&self.0.verifiers, &call.caller.name, move || {
+            held.verify()?;
+            Ok(VerifyObjectReply {})
+        });
         verify.await.map(tonic::Response::new)
     }
 
@@ -397,6 +401,7 @@ impl Protocol for ObjectService {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::SystemTime;
 
     use forebay_client::wire::{failure_of, new_call};
@@ -417,6 +422,10 @@ mod tests {
         access.caller("Bearer b").unwrap()
     }
 
+    fn turns(all: u32) -> Shares {
+        Shares::of_all(all, all, WAIT_MAX)
+    }
+
     #[tokio::test]
     async fn who_waits_for_an_object_hears_that_the_token_has_expired_or_the_session_has_ended() {
         let dir = tempfile::tempdir().unwrap();
@@ -430,11 +439,13 @@ mod tests {
         let wait = |caller, turns| {
             let (session, occupied) = (sessions.find("a", &id).unwrap(), Default::default());
             let call = Call { session, caller: Arc::new(caller), name: new_call(), occupied };
-            tokio::spawn(held(call, asked.clone(), Arc::new(Semaphore::new(turns))))
+            tokio::spawn(held(call, asked.clone(), turns))
         };
+        let (free, taken) = (turns(2), turns(1));
+        let _other = taken.turn_now("another").unwrap();
         let cause = |status: tonic::Status| failure_of(&status).unwrap().cause().to_owned();
-        let [expires, in_line] = [1, 0].map(|turns| wait(brief(), turns));
-        let [ends, ends_in_line] = [1, 0].map(|turns| wait(Caller::trusted(), turns));
+        let [expires, in_line] = [&free, &taken].map(|turns| wait(brief(), turns.clone()));
+        let [ends, ends_in_line] = [&free, &taken].map(|turns| wait(Caller::trusted(), turns.clone()));
         for expired in [expires, in_line] {
             assert_eq!(cause(expired.await.unwrap().unwrap_err()), "Unauthenticated");
         }
@@ -447,28 +458,28 @@ mod tests {
 
     #[tokio::test]
     async fn checks_of_objects_take_no_more_threads_than_they_have_turns_and_none_for_who_has_gone() {
-        let (turns, done) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(0)));
+        let (turns, done) = (turns(1), Arc::new(AtomicUsize::new(0)));
         let (go_on, held_up) = std::sync::mpsc::channel::<()>();
         let first = tokio::spawn({
             let turns = turns.clone();
-            async move { in_turn(&turns, move || Ok(held_up.recv())).await }
+            async move { in_turn(&turns, "one", move || Ok(held_up.recv())).await }
         });
-        while turns.available_permits() > 0 {
+        while turns.free_of("one") > 0 {
             tokio::task::yield_now().await;
         }
-        let work = |done: Arc<Semaphore>| {
+        let work = |done: Arc<AtomicUsize>| {
             move || {
-                done.add_permits(1);
+                done.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
         };
-        let gone = in_turn(&turns, work(done.clone())).now_or_never();
+        let gone = in_turn(&turns, "one", work(done.clone())).now_or_never();
         assert!(gone.is_none(), "another has the turn");
-        let mut next = std::pin::pin!(in_turn(&turns, work(done.clone())));
+        let mut next = std::pin::pin!(in_turn(&turns, "other", work(done.clone())));
         assert!(futures_util::poll!(&mut next).is_pending());
         drop(go_on);
         first.await.unwrap().unwrap().unwrap_err();
         next.await.unwrap();
-        assert_eq!((done.available_permits(), turns.available_permits()), (1, 1));
+        assert_eq!((done.load(Ordering::Relaxed), turns.free_of("one"), turns.free_of("other")), (1, 1, 1));
     }
 }
