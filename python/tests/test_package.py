@@ -29,7 +29,7 @@ def test_nothing_is_imported_that_a_call_does_not_need(path):
         with forebay.open({str(path)!r}) as store:
             solver = store.create_table("solver", {{"response": "list<int32>", "answer": "utf8", "reward": "float32"}})
             reward = store.create_consumer("reward", tables=["solver"], kind="task", ready=["answer"])
-            solver.insert(policy_version=0, sample_ids=["q_0_0"], response=[[1, 2]], answer=["4"])
+            solver.insert(policy_version=0, sample_ids=(f"q_{{n}}_0" for n in (0,)), response=[range(1, 3)], answer=(a for a in "4"))
             with reward.claim(size=1, timeout=0) as claim:
                 assert claim["answer"] == ["4"] and claim["sample_id"] == ["q_0_0"]
                 for call in (lambda: claim["response"], lambda: claim.arrow()):

@@ -23,6 +23,17 @@ def written(store, column: str, values, type_name: str):
         return claim[column]
 
 
+def itself(levels: int = 1) -> list:
+    """A list of one list that contains itself so many levels further down."""
+    first: list = []
+    last = first
+    for _ in range(levels - 1):
+        last.append([])
+        last = last[0]
+    last.append(first)
+    return first
+
+
 def test_a_row_is_staged_and_read_when_it_is_ready(solver, read):
     rows = solver.insert(policy_version=0, sample_ids=["q1_0_0", "q1_0_1"], prompt=[[1, 2], [3]])
     with pytest.raises(forebay.WaitTimeout):
@@ -163,6 +174,11 @@ def test_types_may_be_named_as_pyarrow_has_them(store):
         ("tensor<int32, [2, 3]>", [[[1, 2, 3], 4]] * 2, "[2]"),
         ("tensor<int32, [2, 3, 1]>", [[[1, 2, 3], [4, 5, 6]]] * 2, "[2, 3]"),
         ("tensor<int32, [2, 3]>", [[[1, 2, 3], [4, 5, "x"]]] * 2, "'x'"),
+        ("tensor<int32, [2, 3]>", [itself()] * 2, "contains itself"),
+        ("tensor<int32, [1, 1]>", [itself(levels=3)] * 2, "contains itself"),
+        ("tensor<int32, [1, 3]>", [[itself()]] * 2, "contains itself"),
+        (f"tensor<int32, {[1] * 65}>", [itself()] * 2, "64 levels"),
+        ("list<int32>", [itself()] * 2, "[[...]]"),
         ("list<float32>", np.ma.array([[1, 2], [3, 4]], mask=[[0, 0], [0, 1]], dtype=np.float32), "masked"),
         ("list<float64>", [np.ma.array([1.0, 2.0], mask=[1, 0]), [1.0]], "masked"),
         ("list<float32>", [np.ma.array([1.0, 2.0], ">f4", mask=[1, 0]), [1.0]], "None"),
@@ -175,6 +191,9 @@ def test_types_may_be_named_as_pyarrow_has_them(store):
         ("utf8", "ab", "one str"),
         ("binary", b"ab", "one bytes"),
         ("float32", 1.0, "one float"),
+        ("float32", np.float32(1.0), "one float32"),
+        ("float32", np.array(1.0), "one ndarray"),
+        ("utf8", np.array("a"), "one ndarray"),
         ("float32", [1.0], "1 values for 2 rows"),
         ("float32", np.ones(3), "3 values for 2 rows"),
     ],

@@ -63,7 +63,7 @@ def arranged(column: str, values: Any) -> Any:
         return _from_torch(values)
     # A series of pandas has both: Arrow takes what is not a number for null, and knows no arrays of two dimensions within one.
     dtype = getattr(values, "dtype", None) if _is_of("pandas", values) else None
-    is_of_numpy = isinstance(dtype, numpy().dtype)
+    is_of_numpy = dtype is not None and isinstance(dtype, numpy().dtype)  # else values that need no numpy would want it
     is_of_pandas = dtype is not None and not is_of_numpy  # Arrow knows its missing values, also of a pandas that does not say so
     if is_of_pandas or not is_of_numpy and (hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")):
         return _from_arrow(values)

@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyMemoryView};
 
 use super::buffer::Numbers;
 use super::masked::{is_masked, mask_of};
-use super::nested::{Misfit, is_sequence, push_flat, push_tensor};
+use super::nested::{LEVELS_MAX, Misfit, is_sequence, push_flat, push_tensor};
 use super::{Buffer, Cell, Column};
 use crate::failure::{Failure, Result, input};
 use crate::options::wrong;
@@ -98,6 +98,11 @@ fn push_list(
             Misfit::Shape(found) => input(format!(
                 "column {:?} holds {data_type}, and lists of the shape {found:?} were given for a row; give lists within \
                  lists of its sides, or its numbers in one list",
+                column.name
+            )),
+            Misfit::Depth => input(format!(
+                "column {:?} holds {data_type}, and a list was given for a row that contains itself, or others on more than \
+                 {LEVELS_MAX} levels; give lists within lists of its sides, or its numbers in one list",
                 column.name
             )),
         })?;

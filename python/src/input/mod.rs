@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-use crate::failure::{Result, input};
+use crate::failure::{Failure, Result, input};
 use buffer::Numbers;
 pub(crate) use tabular::gathered;
 
@@ -137,7 +137,7 @@ fn column(name: String, data_type: &DataType, values: &Bound<'_, PyAny>, rows: u
     };
     let count = match &numbers {
         Some(numbers) => numbers.rows(),
-        None => plain.len()?,
+        None => plain.len().map_err(|_| one_value(&name, values))?, // an array without a side
     };
     check_rows(&name, count, rows)?;
     match (data_type, numbers) {
@@ -167,6 +167,12 @@ fn check_rows(name: &str, count: usize, rows: usize) -> Result<()> {
     Err(input(format!("column {name:?} has {count} values for {rows} rows")))
 }
 
+/// That what was given for a column is one value.
+fn one_value(name: &str, values: &Bound<'_, PyAny>) -> Failure {
+    let kind = values.get_type().name().map_or_else(|_| "value".to_owned(), |kind| kind.to_string());
+    input(format!("column {name:?} is one {kind}; give a list with one value a row"))
+}
+
 /// Whether values are as [`arranged`] gives them.
 fn is_plain(values: &Bound<'_, PyAny>) -> bool {
     values.is_instance_of::<PyList>() || values.is_instance_of::<PyTuple>() || buffer::is_one(values)
@@ -186,10 +192,9 @@ fn ragged(values: &Bound<'_, PyAny>) -> Result<Option<(Numbers, Vec<Option<usize
 
 /// The values as a list, a tuple or something with the buffer protocol.
 fn arranged<'py>(name: &str, values: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let is_one = values.is_instance_of::<PyString>() || values.is_instance_of::<pyo3::types::PyBytes>();
-    if is_one || values.is_instance_of::<PyDict>() {
-        let kind = values.get_type().name()?;
-        return Err(input(format!("column {name:?} is one {kind}; give a list with one value a row")));
+    let is_text = values.is_instance_of::<PyString>() || values.is_instance_of::<pyo3::types::PyBytes>();
+    if is_text || values.is_instance_of::<PyDict>() {
+        return Err(one_value(name, values));
     }
     if is_plain(values) {
         return Ok(values.clone());

@@ -14,7 +14,12 @@ pub(super) enum Misfit {
     Element,
     /// The lists within it are not those of the tensor's sides; how long the first ones are that differ, from the outermost on.
     Shape(Vec<usize>),
+    /// Lists lie in it deeper than any tensor has sides, without an end where one contains itself.
+    Depth,
 }
+
+/// Lists within each other that are looked at: as many as numpy has sides of an array. A list that contains itself has no last one.
+pub(super) const LEVELS_MAX: usize = 64;
 
 pub(super) fn is_sequence(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>()
@@ -41,6 +46,7 @@ pub(super) fn push_tensor(
 ) -> Result<(), Misfit> {
     let mut entries = values.try_iter().map_err(|_| Misfit::Element)?;
     match entries.any(|entry| entry.is_ok_and(|entry| is_sequence(&entry))) {
+        true if sides.len() > LEVELS_MAX => Err(Misfit::Depth),
         true => push_nested(list, element, sides, values),
         false => push_flat(list, element, values),
     }
@@ -61,7 +67,7 @@ fn push_nested(
     let length = values.len().map_err(|_| Misfit::Element)?;
     let (side, rest) = sides.split_first().map_or((None, sides), |(side, rest)| (Some(*side as usize), rest));
     if side != Some(length) {
-        return Err(Misfit::Shape(shape_of(values)));
+        return Err(shape_of(values));
     }
     for value in values.try_iter().map_err(|_| Misfit::Element)? {
         let value = value.map_err(|_| Misfit::Element)?;
@@ -72,19 +78,22 @@ fn push_nested(
         };
         pushed.map_err(|misfit| match misfit {
             Misfit::Shape(below) => Misfit::Shape([vec![length], below].concat()),
-            Misfit::Element => Misfit::Element,
+            other => other,
         })?;
     }
     Ok(())
 }
 
 /// How long a list is, the first within it, and so on.
-fn shape_of(values: &Bound<'_, PyAny>) -> Vec<usize> {
+fn shape_of(values: &Bound<'_, PyAny>) -> Misfit {
     let mut shape = Vec::new();
     let mut list = Some(values.clone());
     while let Some(values) = list.filter(is_sequence) {
+        if shape.len() == LEVELS_MAX {
+            return Misfit::Depth;
+        }
         shape.push(values.len().unwrap_or(0));
         list = values.get_item(0).ok();
     }
-    shape
+    Misfit::Shape(shape)
 }
