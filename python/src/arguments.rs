@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyMapping};
 
 use crate::consumer::ConsumerName;
 use crate::options::wrong;
-use crate::rows::Rows;
+use crate::rows::{Position, Rows};
 use crate::table_name::TableName;
 
 /// Readers of arguments, each of which names its own, by its own name or by another that is taken here.
@@ -39,10 +39,13 @@ arguments! {
     force: bool = "True or False";
     gang: String = "a text, the name of the ranks' gang";
     idempotency_tokens: Option<Vec<u128>> = "a list with one whole number a row, or None";
+    in_place: bool = "True or False";
+    is_lazy as "lazy": bool = "True or False";
     key: String = "the key of a group";
     keys: Vec<String> = "a list of keys of objects";
     kind: String = "\"task\" or \"trainer\"";
     late: bool = "True or False";
+    layout: String = "\"padded\", \"nested\" or \"packed\"";
     lazy: Option<Vec<String>> = "a list of names of columns, or None";
     members: u32 = "a whole number, 0 or more";
     name: String = "a text";
@@ -53,8 +56,11 @@ arguments! {
     origin: Option<String> = "a text, PEER/ROUND, or None";
     outstanding: usize = "a whole number of claims, 1 or more";
     owner: Option<String> = "a text or None";
+    pad: f64 = "a number";
     parents: Option<Vec<Option<String>>> = "a list with one sample id or None a row, or None";
     partial: bool = "True or False";
+    parts: Vec<Py<Rows>> = "a list of rows, each what insert() or find() gave";
+    path: PathBuf = "a directory";
     policy: Option<String> = "the name of a policy, or None";
     policy_version: u64 = "a whole number, 0 or more";
     purpose: Option<String> = "a text or None";
@@ -105,9 +111,18 @@ pub(crate) fn rows_or_none(given: &Bound<'_, PyAny>) -> PyResult<Option<Py<Rows>
 
 /// What is told how far something is.
 pub(crate) fn progress(given: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    called("progress", given)
+}
+
+/// What is told of a step's commit.
+pub(crate) fn log(given: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    called("log", given)
+}
+
+fn called(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     match given.is_none() || given.is_callable() {
         true => Ok((!given.is_none()).then(|| given.clone().unbind())),
-        false => Err(wrong("progress", "a function, or None", given).into()),
+        false => Err(wrong(name, "a function, or None", given).into()),
     }
 }
 
@@ -134,6 +149,11 @@ pub(crate) fn dict<'py>(
     let dict = PyDict::new(given.py());
     dict.update(mapping)?;
     Ok(dict)
+}
+
+/// Rows in `[]`, by their places.
+pub(crate) fn position<'py>(given: &Bound<'py, PyAny>) -> PyResult<Position<'py>> {
+    given.extract().map_err(|_| wrong("what stands in []", "the place of a row, or a slice", given).into())
 }
 
 /// The name of a column in `[]`, which is no argument that has one.

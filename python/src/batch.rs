@@ -308,7 +308,7 @@ impl Batch {
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
-        in_place: bool,
+        #[pyo3(from_py_with = arguments::in_place)] in_place: bool,
     ) -> Result<Bound<'py, PyAny>> {
         let batch = self.record_batch(py, columns, in_place)?;
         Ok(packages::pyarrow(py)?.getattr("record_batch")?.call1((batch,))?)
@@ -337,13 +337,13 @@ impl Batch {
     }
 
     /// A column of lists as torch tensors: `padded`, `nested`, or `packed` with the offsets of its rows.
-    #[pyo3(signature = (column, *, device=None, pad=0.0, layout="padded"))]
+    #[pyo3(signature = (column, *, device=None, pad=0.0, layout="padded".to_owned()))]
     fn torch<'py>(
         slf: &Bound<'py, Self>,
         #[pyo3(from_py_with = arguments::column)] column: String,
         device: Option<&Bound<'py, PyAny>>,
-        pad: f64,
-        layout: &str,
+        #[pyo3(from_py_with = arguments::pad)] pad: f64,
+        #[pyo3(from_py_with = arguments::layout)] layout: String,
     ) -> Result<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), slf.get());
         let values = batch.__getitem__(py, column.clone())?;

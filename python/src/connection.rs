@@ -58,7 +58,7 @@ fn tls(options: ConnectOptions, given: &Bound<'_, PyAny>) -> Result<ConnectOptio
     let expected = "a dict with authority, and certificate and key where the server asks for them";
     let given = arguments::dict("tls", expected, given)?;
     for name in given.keys() {
-        if !TLS_NAMES.contains(&&*name.extract::<String>()?) {
+        if !name.extract::<String>().is_ok_and(|name| TLS_NAMES.contains(&&*name)) {
             return Err(wrong("a name in tls", "authority, certificate or key", &name));
         }
     }

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PySlice};
 
+use crate::arguments;
 use crate::failure::{Result, input, state};
 
 /// Rows of one table, in order: what an insert, a look-up or a claim gives. Those of the same rows in the same order are equal.
@@ -83,7 +84,7 @@ impl Rows {
 
 /// What `rows[...]` is asked for.
 #[derive(FromPyObject)]
-enum Position<'py> {
+pub(crate) enum Position<'py> {
     Index(isize),
     Slice(Bound<'py, PySlice>),
 }
@@ -98,11 +99,11 @@ impl Rows {
 
     /// Rows of one table, one after the other.
     #[staticmethod]
-    fn concat(parts: Vec<PyRef<'_, Rows>>) -> Result<Rows> {
-        let Some(first) = parts.first() else {
+    fn concat(#[pyo3(from_py_with = arguments::parts)] parts: Vec<Py<Rows>>) -> Result<Rows> {
+        let Some(first) = parts.first().map(Py::get) else {
             return Err(input("there are no rows to put one after the other; give at least one"));
         };
-        let rows = parts.iter().map(|part| part.of(&first.table)).collect::<Result<Vec<_>>>()?;
+        let rows = parts.iter().map(|part| part.get().of(&first.table)).collect::<Result<Vec<_>>>()?;
         Ok(Rows::new(&first.table, rows.concat()))
     }
 
@@ -110,7 +111,10 @@ impl Rows {
         self.rows.count
     }
 
-    fn __getitem__(&self, position: Position<'_>) -> PyResult<Rows> {
+    fn __getitem__(
+        &self,
+        #[pyo3(from_py_with = arguments::position)] position: Position<'_>,
+    ) -> PyResult<Rows> {
         let there = self.there()?;
         let length = there.len() as isize;
         let rows = match position {

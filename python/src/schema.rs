@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::failure::{Result, input};
+use crate::options::wrong;
 
 /// What is said of columns beside their types.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) fn schema(columns: &Bound<'_, PyDict>, remarks: Remarks) -> Result<Sc
     let mut schema = Schema::new();
     let mut unnamed = remarks.shared.clone();
     for (name, given) in columns {
-        let name: String = name.extract()?;
+        let name: String = name.extract().map_err(|_| wrong("the name of a column", "a text", &name))?;
         let data_type = data_type(&given)?;
         schema = match remarks.shared.contains(&name) {
             true => schema.data_shared(&name, data_type),

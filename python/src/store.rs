@@ -37,7 +37,11 @@ pub(crate) struct Store(Arc<Handle>);
 /// Opens the store in a directory, and creates it where there is none.
 #[pyfunction]
 #[pyo3(signature = (path, **options))]
-pub(crate) fn open(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> Result<Store> {
+pub(crate) fn open(
+    py: Python<'_>,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    options: Option<&Bound<'_, PyDict>>,
+) -> Result<Store> {
     let (options, asking) = (self::options(options)?, asking::asking(options)?);
     let handle = py.detach(|| Handle::open(path, options, asking))?;
     Ok(Store(Arc::new(handle)))
@@ -242,7 +246,7 @@ impl Store {
         groups: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
         durability: Option<&Bound<'_, PyAny>>,
-        log: Option<Py<PyAny>>,
+        #[pyo3(from_py_with = arguments::log)] log: Option<Py<PyAny>>,
     ) -> Result<Step> {
         let membership = Membership::of(groups, rows)?;
         let level = durability.map(self::durability).transpose()?;
@@ -358,7 +362,7 @@ impl Store {
     }
 
     /// Copies the store, as it is at one instant, to a directory that is empty or does not exist.
-    fn backup(&self, py: Python<'_>, to: PathBuf) -> Result<()> {
+    fn backup(&self, py: Python<'_>, #[pyo3(from_py_with = arguments::to)] to: PathBuf) -> Result<()> {
         if to.as_os_str().is_empty() {
             return Err(input("the directory to copy to has no name"));
         }

@@ -187,7 +187,7 @@ impl Table {
     #[pyo3(signature = (rows, batch=None, /, **keywords))]
     fn write_async<'py>(
         slf: &Bound<'py, Self>,
-        rows: Bound<'py, Rows>,
+        rows: Bound<'py, PyAny>,
         batch: Option<Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> Result<Bound<'py, PyAny>> {
@@ -419,20 +419,35 @@ impl Table {
 
     /// Adds a data column while others write and read.
     #[pyo3(signature = (name, r#type, *, lazy=false))]
-    fn add_column(&self, py: Python<'_>, name: &str, r#type: &Bound<'_, PyAny>, lazy: bool) -> Result<()> {
-        let column = DataColumn::new(name, data_type(r#type)?);
+    fn add_column(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+        r#type: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = arguments::is_lazy)] lazy: bool,
+    ) -> Result<()> {
+        let column = DataColumn::new(&name, data_type(r#type)?);
         let column = if lazy { column.lazy() } else { column };
         self.run(py, |_, table| Ok(table.add_column(column)?))
     }
 
     /// Gives a data column another name.
-    fn rename_column(&self, py: Python<'_>, column: &str, name: &str) -> Result<()> {
-        self.run(py, |_, table| Ok(table.rename_column(column, name)?))
+    fn rename_column(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::column)] column: String,
+        #[pyo3(from_py_with = arguments::name)] name: String,
+    ) -> Result<()> {
+        self.run(py, |_, table| Ok(table.rename_column(&column, &name)?))
     }
 
     /// Takes a data column out of the table.
-    fn retire_column(&self, py: Python<'_>, column: &str) -> Result<()> {
-        self.run(py, |_, table| Ok(table.retire_column(column)?))
+    fn retire_column(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::column)] column: String,
+    ) -> Result<()> {
+        self.run(py, |_, table| Ok(table.retire_column(&column)?))
     }
 
     fn __repr__(&self) -> String {

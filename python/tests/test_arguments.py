@@ -1,12 +1,13 @@
 """Arguments of another kind: each is refused by its name, as an error of this package. Mappings are taken of any kind."""
 
+import asyncio
 import collections
 import types
 
 import pytest
 
 import forebay
-from conftest import begin, ids
+from conftest import SOLVER, begin, ids
 
 
 def refused(call, *said):
@@ -22,6 +23,8 @@ def test_what_a_store_is_told(store, solver):
         (lambda: store.table(5), "name is a text", "not 5"),
         (lambda: store.create_table(b"x", {}), "name is", "b'x'"),
         (lambda: store.create_table("x", ["a"]), "columns is a dict", "['a']"),
+        (lambda: store.create_table("x", {1: "int32"}), "the name of a column is a text", "not 1"),
+        (lambda: store.create_table("x", {"a": 5}), "5 is no type"),
         (lambda: store.create_table("x", {"a": "int32"}, roles=["a"]), "roles is a dict", "['a']"),
         (lambda: store.create_table("x", {"a": "int32"}, lazy="a"), "lazy is a list", "'a'"),
         (lambda: store.create_consumer("x", tables="solver", kind="task"), "tables is a list", "'solver'"),
@@ -36,11 +39,14 @@ def test_what_a_store_is_told(store, solver):
         (lambda: store.step(groups={"train": [1]}), "groups is a list of keys", "[1]"),
         (lambda: store.step(rows=[2]), "rows is a dict", "[2]"),
         (lambda: store.step(rows={"train": -1}), "rows is a number", "-1"),
+        (lambda: store.step(log="wandb"), "log is a function", "'wandb'"),
         (lambda: store.open_step("1"), "number is", "'1'"),
         (lambda: store.rewind("1"), "step is the number", "'1'"),
         (lambda: store.rewind(0, exclude="yes"), "exclude is True or False", "'yes'"),
         (lambda: store.sql(None), "statement is a text in SQL", "None"),
+        (lambda: store.backup(5), "to is a directory", "not 5"),
         (lambda: forebay.connect(7070), "address is", "7070"),
+        (lambda: forebay.open(5), "path is a directory", "not 5"),
     ]:
         refused(call, *said)
 
@@ -77,8 +83,23 @@ def test_what_a_table_is_told(store, solver):
         (lambda: solver.show("q_0_0"), "rows is what insert() or find() gave", "'q_0_0'"),
         (lambda: solver.get(policy_version="0", sample_id="q_0_0"), "policy_version is a whole number", "'0'"),
         (lambda: solver.span(rows, start=0, version="1"), "version is a whole number", "'1'"),
+        (lambda: solver.add_column(1, "int32"), "name is a text", "not 1"),
+        (lambda: solver.add_column("x", 1), "1 is no type"),
+        (lambda: solver.add_column("x", "int32", lazy="yes"), "lazy is True or False", "'yes'"),
+        (lambda: solver.rename_column(1, "x"), "column is the name", "not 1"),
+        (lambda: solver.rename_column("reward", None), "name is a text", "None"),
+        (lambda: solver.retire_column(b"reward"), "column is the name", "b'reward'"),
+        (lambda: forebay.Rows.concat(5), "parts is a list of rows", "not 5"),
+        (lambda: forebay.Rows.concat(["q_0_0"]), "parts is a list of rows", "['q_0_0']"),
+        (lambda: rows["q_0_0"], "what stands in [] is the place of a row", "'q_0_0'"),
+        (lambda: asyncio.run(awaited(solver.write_async, "q_0_0")), "rows is what insert() or find() gave", "'q_0_0'"),
     ]:
         refused(call, *said)
+    assert list(solver.columns) == list(SOLVER)
+
+
+async def awaited(call, *arguments):
+    return await call(*arguments)
 
 
 def test_what_consumers_and_steps_are_told(store, solver, train, read):
@@ -109,6 +130,10 @@ def test_what_consumers_and_steps_are_told(store, solver, train, read):
     with read.claim(size=1, timeout=30.0) as batch:
         refused(lambda: batch[0], "the name of a column", "0")
         refused(lambda: batch.arrow("reward"), "columns is a list", "'reward'")
+        refused(lambda: batch.arrow(in_place="yes"), "in_place is True or False", "'yes'")
+        refused(lambda: batch.torch("response", pad="0"), "pad is a number", "'0'")
+        refused(lambda: batch.torch("response", layout=2), 'layout is "padded"', "not 2")
+        refused(lambda: batch.torch("response", layout="loose"), "layout is 'padded'", "'loose'")
         refused(lambda: batch.extend("1h"), "seconds is a number of seconds", "'1h'")
         refused(lambda: batch.extend(-1), "seconds is a number of seconds", "-1")
 
@@ -209,6 +234,7 @@ def test_a_mapping_need_not_be_a_dict(store, mapping):
     assert store.policy_state("t") == {"t.weights": b"newer"}
 
 
-def test_certificates_may_be_in_any_mapping():
-    wrong = types.MappingProxyType({"authorty": ""})
-    refused(lambda: forebay.connect("grpcs://host:1", tls=wrong), "a name in tls is")
+@pytest.mark.parametrize("name", ["authorty", 5])
+def test_certificates_may_be_in_any_mapping(name):
+    wrong = types.MappingProxyType({name: ""})
+    refused(lambda: forebay.connect("grpcs://host:1", tls=wrong), "a name in tls is", f"not {name!r}")

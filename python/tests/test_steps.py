@@ -223,8 +223,9 @@ def test_padding_needs_no_torch_to_be_right():
 
     rows = [np.array([1, 2, 3], np.int32), np.array([], np.int32), np.array([4], np.int32)]
     assert _padded("x", rows, -1).tolist() == [[1, 2, 3], [-1, -1, -1], [4, -1, -1]]
-    with pytest.raises(forebay.InputError, match="0.5"):
-        _padded("x", rows, 0.5)
+    for none in (0.5, float("nan"), float("inf")):
+        with pytest.raises(forebay.InputError, match=f"and {none} is none"):
+            _padded("x", rows, none)
     with pytest.raises(forebay.InputError, match="300"):
         _padded("x", [row.astype(np.int8) for row in rows], 300)
 

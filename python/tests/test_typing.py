@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason
 ONLY_SAID = """\
 Batchlike Column Comparison Durability GroupKey Moved Purpose Role Type __all__
 LeasedView.__buffer__ View.__buffer__
-Step.micro_batches Table.insert
+Batch.torch Step.micro_batches Table.insert
 """
 """What the stub has and the module has not: names for types, what Python knows of buffers from 3.12 on, defaults that the compiled
 half gives as `...`."""

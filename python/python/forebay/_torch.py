@@ -9,6 +9,10 @@ from ._arrays import numpy
 from .errors import InputError
 
 
+LAYOUTS = ("padded", "nested", "packed")
+"""How rows of different lengths become tensors."""
+
+
 class Packed(NamedTuple):
     """Rows one after the other, as attention kernels for rows of different lengths take them."""
 
@@ -28,6 +32,8 @@ def tensor(column: str, values: Any, device: Any, pad: float, layout: str, kind:
     kind: where there is no row that shows it (a rank's part may be empty), what numbers a row of lists or tensors has, by numpy's name,
         and a tensor's sides, or 0 for a list's.
     """
+    if layout not in LAYOUTS:
+        raise InputError(f"layout is 'padded', 'nested' or 'packed', not {layout!r}")
     import torch
 
     np = numpy()
@@ -43,16 +49,14 @@ def tensor(column: str, values: Any, device: Any, pad: float, layout: str, kind:
     lengths = np.array([row.size for row in rows], np.int64)
     if layout == "nested":
         return _nested(torch.from_numpy(flat).to(device), lengths.tolist())
-    if layout == "packed":
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.arange(flat.size, dtype=np.int64) - np.repeat(ends[:-1], lengths)
-        return Packed(
-            torch.from_numpy(flat).to(device),
-            torch.from_numpy(ends.astype(np.int32)).to(device),
-            torch.from_numpy(places).to(device),
-            int(lengths.max(initial=0)),
-        )
-    raise InputError(f"{layout!r} is no layout of tensors; it is 'padded', 'nested' or 'packed'")
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    places = np.arange(flat.size, dtype=np.int64) - np.repeat(ends[:-1], lengths)
+    return Packed(
+        torch.from_numpy(flat).to(device),
+        torch.from_numpy(ends.astype(np.int32)).to(device),
+        torch.from_numpy(places).to(device),
+        int(lengths.max(initial=0)),
+    )
 
 
 def _nested(flat: Any, lengths: list[int]) -> Any:
@@ -85,7 +89,7 @@ def _padded(column: str, rows: list[Any], pad: float) -> Any:
     if rows[0].ndim > 1:
         return np.stack(rows)  # tensors have one shape
     dtype = rows[0].dtype
-    if dtype.kind in "iu" and (pad != int(pad) or not np.iinfo(dtype).min <= pad <= np.iinfo(dtype).max):
+    if dtype.kind in "iu" and (not float(pad).is_integer() or not np.iinfo(dtype).min <= pad <= np.iinfo(dtype).max):
         raise InputError(f"column {column!r} holds {dtype}, and {pad} is none: it cannot be filled up with that")
     table = np.full((len(rows), max(row.size for row in rows)), pad, dtype)
     for place, row in zip(table, rows):
