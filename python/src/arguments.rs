@@ -91,7 +91,6 @@ arguments! {
     version_or_none as "version": Option<u64> = "a whole number, 0 or more, or None";
     versions_kept: Option<u64> = "a whole number, 1 or more, or None";
     versions_up_to: Option<u64> = "a whole number, 0 or more, or None";
-    waiting as "timeout": Option<f64> = "a number of seconds, 0 or more, or None";
     weights: Option<String> = "a text or None";
     world: Option<u32> = "a whole number, 1 or more";
 }

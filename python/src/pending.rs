@@ -63,8 +63,8 @@ pub(crate) enum Waiter {
     Trainer(Py<MicroBatches>),
     /// Somebody with a question.
     Reader,
-    /// Somebody who wants an object of that key, for so many seconds.
-    Holder(Arc<str>, Wanted, f64),
+    /// Somebody who wants an object of that key.
+    Holder(Arc<str>, Wanted),
 }
 
 /// A wait that an event loop has begun.
@@ -138,7 +138,7 @@ impl Pending {
             Waiter::Task(name, timeout) | Waiter::Subscriber(name, timeout) => {
                 crate::consumer::timed_out(name, timeout.unwrap_or_default(), &reason(name))
             }
-            Waiter::Holder(key, wanted, seconds) => crate::objects::timed_out(key, *wanted, *seconds),
+            Waiter::Holder(key, wanted) => crate::objects::timed_out(key, *wanted, timeout),
             Waiter::Reader => crate::failure::timeout(format!("no answer in {} s", timeout.as_secs_f64())),
         }
     }

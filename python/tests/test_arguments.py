@@ -165,8 +165,11 @@ def test_what_an_operator_s_calls_are_told(store, solver):
 
 def test_what_objects_are_told(store):
     numpy = pytest.importorskip("numpy")
+    from forebay.objects import TensorSpec
+
     objects, tensors = store.objects, {"w": numpy.zeros(2, "float32")}
     objects.set("w", tensors)
+    held = objects.get("w")
     for call, *said in [
         (lambda: objects.set(5, tensors), "key is a text", "not 5"),
         (lambda: objects.set("w", tensors, version="2"), "version is a whole number", "'2'"),
@@ -180,7 +183,19 @@ def test_what_objects_are_told(store):
         (lambda: objects.get("w", tier="gpu"), "tier is", "gpu", "host"),
         (lambda: objects.get("w", at_least=2, timeout="1"), "timeout is a number of seconds", "'1'"),
         (lambda: objects.get("w", at_least=2, timeout=-1), "timeout is", "-1"),
+        (lambda: objects.get("w", at_least=2, timeout=float("nan")), "timeout is a number of seconds", "nan"),
         (lambda: objects.get_together("w"), "keys is a list", "'w'"),
+        (lambda: objects.get_many("w"), "keys is a list", "'w'"),
+        (lambda: objects.get_many(5), "keys is a list", "not 5"),
+        (lambda: objects.get_many([["w"]]), "keys are texts", "[['w']]"),
+        (lambda: objects.receive_many(["w"], timeout="1"), "timeout is a number of seconds", "'1'"),
+        (lambda: objects.receive_many(["w"], timeout=-1), "timeout is a number of seconds", "-1"),
+        (lambda: objects.delete_many(5), "versions is a list of pairs", "not 5"),
+        (lambda: held.rows("w", "0", 1), "start is a whole number", "'0'"),
+        (lambda: held.rows("w", 0, None), "end is a whole number", "None"),
+        (lambda: held.rows("w", 1, 0), "rows 1 to 0"),
+        (lambda: objects.begin("w", {"w": TensorSpec("F32", 5, "weights")}), "has the shape 5", "whole numbers"),
+        (lambda: objects.begin("w", {"w": TensorSpec("F32", (n for n in (2, -1)), "weights")}), "(2, -1)", "0 or more"),
         (lambda: objects.receive(5, timeout=0), "key is a text", "not 5"),
         (lambda: objects.commit_together(["w"]), "fillings is a list of what begin() gave", "['w']"),
         (lambda: objects.list(5), "key is a text", "not 5"),

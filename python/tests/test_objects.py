@@ -102,6 +102,38 @@ def test_a_version_is_filled_in_parts_and_given_up_when_left(store):
     assert objects.get("solver").version == 1
 
 
+SHAPES = {
+    "a list": lambda: [4, 3],
+    "numbers of numpy": lambda: np.array([4, 3], np.uint8),
+    "a generator": lambda: (side for side in (4, 3)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_is_taken_from_whatever_names_its_sides(store, shape):
+    with store.objects.begin("solver", {"w": TensorSpec("F32", SHAPES[shape](), "weights")}) as filling:
+        filling.write("w", np.ones((1, 3), np.float32))
+        filling.write("w", np.ones((3, 3), np.float32), row=np.uint8(1))
+        filling.commit()
+    held = store.objects.get("solver")
+    assert held.specs["w"].shape == (4, 3) and held["w"].all()
+    assert held.rows("w", np.uint8(1), np.uint8(3)).shape == (2, 3)
+
+
+def test_a_wait_for_infinity_is_one_without_a_limit(store):
+    objects, forever = store.objects, float("inf")
+    objects.set("solver", tensors(1))
+    assert objects.get("solver", at_least=1, timeout=forever).version == 1
+    assert asyncio.run(objects.get_async("solver", timeout=forever)).version == 1
+    for receive in (
+        lambda: objects.receive("news", timeout=forever),
+        lambda: asyncio.run(objects.receive_async("news", timeout=forever)),
+        lambda: objects.receive_many(["news"], timeout=forever)["news"],
+    ):
+        objects.publish("news", tensors(2))
+        receive().done()
+
+
 def test_versions_to_come_are_waited_for_by_threads_and_by_tasks(store):
     objects = store.objects
     watch = objects.watch("solver")

@@ -9,6 +9,7 @@ mod held;
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::client::{self, GetObject, HeldObject as Version};
 use forebay::store::{Dtype, Expected, Layout, Tier, Which};
@@ -21,6 +22,7 @@ pub(crate) use view::LeasedView;
 use crate::arguments;
 use crate::failure::{Failure, Result, input, timeout};
 use crate::handle::{Handle, Open};
+use crate::options;
 use crate::pending::{Outcome, Pending, Waiter};
 use crate::wait::block_on;
 
@@ -126,7 +128,8 @@ impl ObjectCalls {
 }
 
 /// That nothing came in time.
-pub(crate) fn timed_out(key: &str, wanted: Wanted, seconds: f64) -> Failure {
+pub(crate) fn timed_out(key: &str, wanted: Wanted, time: Duration) -> Failure {
+    let seconds = time.as_secs_f64();
     timeout(match wanted {
         Wanted::AtLeast(version) => {
             format!("object {key:?} had no version {version} or later in {seconds} s")
@@ -216,15 +219,15 @@ impl ObjectCalls {
         #[pyo3(from_py_with = arguments::object_key)] key: String,
         at_least: Option<u64>,
         #[pyo3(from_py_with = arguments::tier)] tier: String,
-        #[pyo3(from_py_with = arguments::waiting)] timeout: Option<f64>,
+        timeout: Option<&Bound<'_, PyAny>>,
     ) -> Result<HeldObject> {
         let (wanted, get) = (wanted_of(at_least), GetObject::default().tier(tier_of(&tier)?));
-        let time = seconds(timeout)?;
+        let time = options::timeout(timeout)?;
         self.run(py, |open, objects| {
             let held = coming(objects.clone(), key.clone(), wanted, get);
             match block_on(held, time)? {
                 Some(held) => Ok(self.held(open, held?)),
-                None => Err(timed_out(&key, wanted, timeout.unwrap_or_default())),
+                None => Err(timed_out(&key, wanted, time.unwrap_or_default())),
             }
         })
     }
@@ -237,14 +240,14 @@ impl ObjectCalls {
         #[pyo3(from_py_with = arguments::object_key)] key: String,
         at_least: Option<u64>,
         #[pyo3(from_py_with = arguments::tier)] tier: String,
-        #[pyo3(from_py_with = arguments::waiting)] timeout: Option<f64>,
+        timeout: Option<&Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyAny>> {
         let (wanted, get) = (wanted_of(at_least), GetObject::default().tier(tier_of(&tier)?));
-        let time = seconds(timeout)?;
+        let time = options::timeout(timeout)?;
         let pending = self.run(py, |open, objects| {
             let held = coming(objects.clone(), key.clone(), wanted, get);
             let coming = Box::pin(async { Ok(Outcome::Held(Box::new(held.await?))) });
-            let waiter = Waiter::Holder(key.into(), wanted, timeout.unwrap_or_default());
+            let waiter = Waiter::Holder(key.into(), wanted);
             Ok(Pending::new(&self.0, open, coming, waiter, time))
         })?;
         pending.awaited(py, "wait")
@@ -303,12 +306,4 @@ impl ObjectCalls {
 
 fn wanted_of(at_least: Option<u64>) -> Wanted {
     at_least.map_or(Wanted::Published, Wanted::AtLeast)
-}
-
-fn seconds(timeout: Option<f64>) -> Result<Option<std::time::Duration>> {
-    let time = |seconds| {
-        std::time::Duration::try_from_secs_f64(seconds)
-            .map_err(|_| input(format!("timeout is {seconds}; give seconds, 0 or more, or None")))
-    };
-    timeout.map(time).transpose()
 }

@@ -10,7 +10,8 @@ What holds of objects is in ``docs/objects.md``. Arrays of numpy, tensors of tor
 interface or ``__dlpack__`` may be set; a module stands for its ``state_dict()``. numpy is imported by the call that needs it, torch where
 a tensor of it is given or asked for.
 
-Read in this order: ``handle`` (what one calls), ``version``, ``filling``, ``watch``, ``tensors``, ``many``, ``dlpack``.
+Read in this order: ``handle`` (what one calls), ``version``, ``filling``, ``watch``, ``tensors``, ``arguments``, ``many``,
+``dlpack``.
 """
 
 from .filling import Filling

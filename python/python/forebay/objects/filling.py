@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from .arguments import whole
 from .tensors import TensorSpec, memory_of, number, spec_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class Filling:
         spec = self.specs.get(name)
         if spec is None:
             raise InputError(f"the version has no tensor {name!r}; it has {', '.join(self.specs)}")
-        if number("row", row) is None:
-            raise InputError("row is a whole number, 0 or more, not None")
+        row = whole("row", row)
         found = spec_of(name, tensor, spec.memory_class)
         rows = found.shape[0] if found.shape else 0
         is_part = len(found.shape) == len(spec.shape) > 0 and found.shape[1:] == spec.shape[1:] and row + rows <= spec.shape[0]

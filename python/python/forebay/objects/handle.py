@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, WaitTimeout
+from .arguments import listed, seconds
 from .filling import Filling
 from .many import each
 from .tensors import TensorSpec, checked, mapping_of, number, specs_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Objects", "Shown"]
 
+OF_KEYS = "keys of objects"
 LOOK_S = 1.0
 """How long it may take to fetch what is known to be there."""
 
@@ -181,11 +183,12 @@ class Objects:
 
     def get_many(self, keys: Iterable[str], *, tier: str = "host") -> dict[str, Version | Exception]:
         """Holds the newest version of each key; results as those of ``set_many``."""
-        return each(list(keys), lambda key: self.get(key, tier=tier))
+        return each(listed("keys", OF_KEYS, keys), lambda key: self.get(key, tier=tier))
 
     def receive_many(self, keys: Iterable[str], *, timeout: float | None = 60.0) -> dict[str, Version | Exception]:
         """Takes what was published under each key; results as those of ``set_many``. All share one wait; once it is over, what is there
         is taken all the same."""
+        timeout = seconds("timeout", timeout)
         until = None if timeout is None else monotonic() + timeout
         there: set[str] | None = None
 
@@ -200,11 +203,11 @@ class Objects:
                 left = LOOK_S
             return self.receive(key, timeout=left)
 
-        return each(list(keys), receive)
+        return each(listed("keys", OF_KEYS, keys), receive)
 
     def delete_many(self, versions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], bool | Exception]:
         """Removes versions; false for those that were not there. Results as those of ``set_many``."""
-        versions = list(versions)
+        versions = listed("versions", "pairs of a key and a number", versions)
         if unpaired := [of for of in versions if not isinstance(of, tuple) or len(of) != 2]:
             raise InputError(f"versions are pairs of a key and a number, and {unpaired[0]!r} is none")
         return each(versions, lambda of: self.delete(*of))

@@ -26,7 +26,7 @@ def each(keys: Collection[K], call: Callable[[K], T]) -> dict[K, T | Exception]:
         raise InputError(f"keys: {len(keys)} in one call; take {KEYS_MAX} at most")
     results: dict[K, T | Exception] = {}
     away: Exception | None = None
-    for key in dict.fromkeys(keys):
+    for key in _once_each(keys):
         try:
             results[key] = away or call(key)
         except Exception as error:  # of whatever was given, too: what was done for other keys is told all the same
@@ -36,6 +36,13 @@ def each(keys: Collection[K], call: Callable[[K], T]) -> dict[K, T | Exception]:
     if failed and len(failed) == len(results):
         raise failed[0]
     return results
+
+
+def _once_each(keys: Collection[K]) -> list[K]:
+    try:
+        return list(dict.fromkeys(keys))
+    except TypeError:  # a list, say, which no dict has as a key
+        raise InputError(f"keys are texts, or pairs of a text and a number, not all of {keys!r:.80}") from None
 
 
 def _is_of_all(error: Exception) -> bool:

@@ -108,7 +108,7 @@ def specs_of(tensors: Mapping[str, Any], memory_class: str | Mapping[str, str]) 
 
 
 def checked(specs: Any) -> Mapping[str, TensorSpec]:
-    """Specs as somebody gave them who has no tensors yet."""
+    """Specs as somebody gave them who has no tensors yet, with their sides as numbers."""
     if not isinstance(specs, Mapping):
         raise InputError(f"specs is a mapping of names to TensorSpec, not {specs!r}")
     for name, spec in specs.items():
@@ -118,13 +118,19 @@ def checked(specs: Any) -> Mapping[str, TensorSpec]:
             raise InputError(f"tensor {name!r} is described by a TensorSpec, not by {spec!r}")
         if not isinstance(spec.memory_class, str) or not isinstance(spec.dtype, str):
             raise InputError(f"tensor {name!r} is of a type and a memory class, which are texts, not {spec!r}")
-        try:
-            sides = [index(side) for side in spec.shape]
-        except TypeError:
-            sides = [-1]
-        if any(not 0 <= side < 1 << 63 for side in sides):
-            raise InputError(f"tensor {name!r} has the shape {spec.shape!r}, and sides are whole numbers, 0 or more")
-    return specs
+    return {name: spec._replace(shape=_sides(name, spec.shape)) for name, spec in specs.items()}
+
+
+def _sides(name: str, shape: Any) -> tuple[int, ...]:
+    """The sides of a tensor, of whatever names them: what names them once, too."""
+    try:
+        given = tuple(shape)
+        sides = tuple(map(index, given))
+    except TypeError:
+        raise InputError(f"tensor {name!r} has the shape {shape!r}, and sides are whole numbers, 0 or more") from None
+    if any(not 0 <= side < 1 << 63 for side in sides):
+        raise InputError(f"tensor {name!r} has the shape {given!r}, and sides are whole numbers, 0 or more")
+    return sides
 
 
 def spec_of(name: str, tensor: Any, memory_class: str) -> TensorSpec:
@@ -165,7 +171,7 @@ def number(name: str, value: Number) -> Number:
         raise InputError(f"{name} is a whole number, 0 or more, not {value!r}") from None
     if not 0 <= whole < 1 << 64:
         raise InputError(f"{name}={value} is no number of one; it is 0 or more")
-    return value
+    return whole  # and not a number of numpy's, whose sums end where its type does
 
 
 def memory_of(tensor: Any) -> memoryview:

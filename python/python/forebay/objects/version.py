@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _arrays
 from ..errors import InputError
+from .arguments import whole
 from .dlpack import Exported
 from .tensors import BITS, NUMPY, TORCH, TensorSpec, is_torch, mapping_of, spec_of, torch_module
 
@@ -56,7 +57,8 @@ class Version(Mapping[str, Any]):
     def rows(self, name: str, start: int, end: int) -> Any:
         """Some rows of a tensor as a read-only array, for a rank that takes a part."""
         spec = self._spec(name)
-        if not 0 <= start <= end < 1 << 64:
+        start, end = whole("start", start), whole("end", end)
+        if start > end:
             raise InputError(f"rows {start} to {end} of {name!r} are no rows; they count from 0, and the end is behind them")
         np = _arrays.numpy()
         dtype = np.dtype(NUMPY.get(spec.dtype) or BITS[spec.dtype])
