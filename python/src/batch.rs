@@ -18,7 +18,7 @@ use crate::metrics::Share;
 use crate::options;
 use crate::output::{Fetched, copied_bytes, kind};
 use crate::packages;
-use crate::pending::in_thread;
+use crate::pending::{entered, in_thread};
 use crate::rows::Rows;
 use crate::slot::Slot;
 
@@ -278,8 +278,8 @@ impl Batch {
 
     /// Whether the rows are still this holder's, as far as is known here.
     #[getter]
-    fn is_held(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.claim.is_full())
+    fn is_held(&self) -> bool {
+        self.claim.is_full()
     }
 
     fn __len__(&self) -> usize {
@@ -396,6 +396,15 @@ impl Batch {
         }
     }
 
+    /// The same for an event loop.
+    #[pyo3(signature = (cache=None))]
+    fn accumulated_async<'py>(
+        slf: &Bound<'py, Self>,
+        cache: Option<Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "accumulated", &PyTuple::new(slf.py(), [cache])?, None)
+    }
+
     /// Holds the rows for so many seconds from now on, and no shorter than they are held already. Gives the end of that, in seconds since
     /// 1970.
     fn extend(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> Result<f64> {
@@ -404,9 +413,19 @@ impl Batch {
         Ok(until.0 as f64 / 1e6)
     }
 
+    /// The same for an event loop.
+    fn extend_async<'py>(slf: &Bound<'py, Self>, seconds: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "extend", &PyTuple::new(slf.py(), [seconds])?, None)
+    }
+
     /// Gives the rows back, to be claimed again.
     fn release(&self, py: Python<'_>) -> Result<()> {
         self.end(py, |_, claim| Ok(claim.release()?))
+    }
+
+    /// The same for an event loop.
+    fn release_async<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "release", &PyTuple::empty(slf.py()), None)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -422,6 +441,15 @@ impl Batch {
             released?; // else what was raised tells more
         }
         Ok(false)
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        entered(slf)
+    }
+
+    #[pyo3(signature = (*exception))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, exception: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "__exit__", exception, None)
     }
 
     fn __repr__(&self) -> String {

@@ -10,8 +10,7 @@
 //! for both would wait for each other. What is left are arrays and record batches; they keep the bytes that they show, and an opened store's lock.
 //!
 //! # Locks
-//! `open` before `held` before a slot before the client's own. None is waited for while the interpreter's lock is held, with
-//! one exception: to see whether a slot is empty.
+//! `open` before `held` before a slot before the client's own. None is waited for while the interpreter's lock is held.
 //!
 //! # Forks
 //! A forked child has the handles but not the threads. It is refused before any lock is touched, since another thread of the

@@ -219,6 +219,11 @@ impl Drop for Pending {
     }
 }
 
+/// The coroutine that an `async with` begins with whose beginning waits for nothing: it gives the object.
+pub(crate) fn entered<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    Ok(object.py().import("forebay._async")?.getattr("entered")?.call1((object,))?)
+}
+
 /// The coroutine of a call that may block, on one of the package's few threads for such calls.
 pub(crate) fn in_thread<'py>(
     object: &Bound<'py, PyAny>,

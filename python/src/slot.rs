@@ -26,9 +26,9 @@ impl<T: Send> Slot<T> {
         self.0.lock()
     }
 
-    /// Whether something is held.
+    /// Whether something is held. Waits for nobody: what a call uses is held.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.lock().is_some()
+        self.0.try_lock().is_none_or(|held| held.is_some())
     }
 }
 

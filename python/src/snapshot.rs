@@ -16,7 +16,7 @@ use crate::arrow::RecordBatch;
 use crate::failure::{Result, state};
 use crate::handle::{Handle, Open};
 use crate::options;
-use crate::pending::in_thread;
+use crate::pending::{entered, in_thread};
 use crate::slot::Slot;
 use crate::wait::heed_signals;
 
@@ -125,6 +125,11 @@ impl Snapshot {
         self.handle.run(py, |_| with(&self.held, |held| held.extend(time).map(self::seconds)))
     }
 
+    /// The same for an event loop.
+    fn extend_async<'py>(slf: &Bound<'py, Self>, seconds: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "extend", &PyTuple::new(slf.py(), [seconds])?, None)
+    }
+
     /// Lets go of it.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.close_now());
@@ -137,6 +142,15 @@ impl Snapshot {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
         self.close(py);
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        entered(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "close", &PyTuple::empty(slf.py()), None)
     }
 
     fn __repr__(&self) -> String {

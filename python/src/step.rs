@@ -20,7 +20,7 @@ use crate::history::epochs;
 use crate::metrics::{Tally, Value};
 use crate::micro_batches::{Counted, MicroBatches};
 use crate::options;
-use crate::pending::in_thread;
+use crate::pending::{entered, in_thread};
 use crate::slot::Slot;
 use crate::update::Update;
 
@@ -29,7 +29,7 @@ const EARLY_ALONE: &str =
     "early= hands out members as they come, to one trainer; leave exact=True, rank= and world= out";
 
 /// An open step. Leaving it without a commit gives it up: its rows go back.
-#[pyclass(frozen, module = "forebay")]
+#[pyclass(frozen, module = "forebay", weakref)]
 #[derive(Debug)]
 pub(crate) struct Step {
     handle: Arc<Handle>,
@@ -239,6 +239,16 @@ impl Step {
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> bool {
         self.abandon(py);
         false
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        entered(slf)
+    }
+
+    /// The same for an event loop, behind a commit whose task was cancelled.
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyAny>> {
+        Ok(slf.py().import("forebay._async")?.getattr("left")?.call1((slf,))?)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

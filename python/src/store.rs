@@ -261,6 +261,15 @@ impl Store {
         })
     }
 
+    /// [`step`](Self::step) for an event loop.
+    #[pyo3(signature = (**keywords))]
+    fn step_async<'py>(
+        slf: &Bound<'py, Self>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        in_thread(slf, "step", &PyTuple::empty(slf.py()), keywords)
+    }
+
     /// A step that another process has begun, to take part in it as a rank. It is committed or given up there.
     fn open_step(
         &self,

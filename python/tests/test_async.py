@@ -1,6 +1,7 @@
 """Waits of an event loop: they end as those of threads do, cost no thread, and lose no row when they are cancelled."""
 
 import asyncio
+import contextlib
 import os
 import random
 import threading
@@ -206,6 +207,119 @@ def test_micro_batches_are_an_asynchronous_iterator(store, solver, train):
         return seen
 
     assert asyncio.run(main()) == [ids("q1"), ids("q2")]
+
+
+@contextlib.contextmanager
+def taken(*pools):
+    """Every thread of these pools has something to do."""
+    free = threading.Event()
+    calls = [pool.submit(free.wait, 60) for pool in pools for _ in range(pool._max_workers)]
+    try:
+        yield
+    finally:
+        free.set()
+        [call.result() for call in calls]
+
+
+def test_what_is_said_of_what_is_held_waits_for_no_writer_and_no_commit(store, solver, read, train):
+    from forebay import _async
+
+    begin(solver, "q1")
+
+    async def main():
+        async with await read.claim_async(size=2, timeout=60) as claim:
+            assert await claim.extend_async(600) > 0
+        claim = await read.claim_async(size=2, timeout=60)
+        await claim.release_async()
+        with pytest.raises(forebay.StateError, match="released"):
+            await claim.extend_async(600)
+        step, cache = await store.step_async(), []
+        async for batch in step.micro_batches(train, size=2, timeout=60):
+            async with batch:
+                await batch.accumulated_async(cache)
+        assert [record["sequence"] for record in cache] == [0] and step.is_complete(train)
+        step.abandon()
+        async with await store.snapshot_async() as snapshot:
+            assert await snapshot.extend_async(120) == snapshot.deadline
+        with pytest.raises(forebay.StateError, match="closed"):
+            snapshot.table("solver")
+
+    with taken(_async._writers, _async._committers):
+        asyncio.run(main())
+
+
+def test_leaving_a_claim_by_async_with_gives_it_back_and_hides_no_error(solver, read):
+    begin(solver, "q1")
+
+    async def main():
+        with pytest.raises(ZeroDivisionError):
+            async with await read.claim_async(size=2, timeout=60) as claim:
+                1 / 0
+        assert not claim.is_held
+        return (await read.claim_async(size=2, timeout=0)).sample_ids
+
+    assert asyncio.run(main()) == ids("q1")
+
+
+async def over(step, train) -> None:
+    """Until a step was committed or given up."""
+    while True:
+        try:
+            step.is_complete(train)
+        except forebay.StateError:
+            return
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("version, made", [(1, 1), (7, 0)], ids=["made", "refused"])
+@pytest.mark.parametrize("is_cancelled_again", [False, True], ids=["cancelled", "cancelled again as it leaves"])
+def test_a_step_is_left_behind_a_commit_whose_task_was_cancelled(store, solver, train, version, made, is_cancelled_again):
+    from forebay import _async
+
+    begin(solver, "q1")
+    begun = []
+
+    async def one_step():
+        async with await store.step_async() as step:
+            begun.append(step)
+            async for batch in step.micro_batches(train, size=2, timeout=60):
+                await batch.accumulated_async()
+            await step.commit_async({"solver": version})
+
+    async def main():
+        with taken(_async._committers):  # so the commit stays to be made, and the loop goes on
+            task = asyncio.create_task(one_step())
+            while not begun or begun[0] not in _async._commits:
+                await asyncio.sleep(0)
+            task.cancel()
+            while begun[0] in _async._commits:
+                await asyncio.sleep(0)
+            assert not task.done() and begun[0].is_complete(train)
+            if is_cancelled_again:
+                task.cancel()
+                await asyncio.wait([task], timeout=60)
+                assert task.cancelled() and begun[0].is_complete(train)
+        await asyncio.wait([task], timeout=60)
+        assert task.cancelled()
+        await asyncio.wait_for(over(begun[0], train), 60)
+
+    asyncio.run(main())
+    assert store.policy_version("solver") == made
+
+
+def test_a_step_that_is_left_without_a_commit_gives_its_rows_back(store, solver, train):
+    begin(solver, "q1")
+
+    async def main():
+        async with await store.step_async() as step:
+            batch = await anext(step.micro_batches(train, size=2, timeout=60))
+            await batch.accumulated_async()
+        async with await store.step_async() as again:
+            assert again.number == step.number
+            assert (await anext(again.micro_batches(train, size=2, timeout=60))).sample_ids == ids("q1")
+
+    asyncio.run(main())
+    assert store.policy_version("solver") == 0
 
 
 def test_a_micro_batch_that_was_forgotten_is_named(store, solver, train):

@@ -39,9 +39,19 @@ def look(store: forebay.Store) -> list[str]:
 async def judge(store: forebay.Store) -> None:
     async for claim in store.consumer("judge").subscribe(size=16, outstanding=2):
         claim.finish(reward=[1.0] * len(claim))
-    snapshot = await store.snapshot_async(["solver"])
-    async for batch in snapshot.table("solver").batches(["reward"]):
-        print(batch.num_rows)
+    async with await store.snapshot_async(["solver"]) as snapshot:
+        until: float = await snapshot.extend_async(60.0)
+        async for batch in snapshot.table("solver").batches(["reward"]):
+            print(batch.num_rows, until)
+
+
+async def train_beside_others(store: forebay.Store, consumer: forebay.Consumer) -> int:
+    async with await store.step_async(rows={consumer: 16}) as step:
+        async for batch in step.micro_batches(consumer, size=16):
+            async with batch:
+                until: float = await batch.extend_async(60.0)
+                await (batch.accumulated_async() if until else batch.release_async())
+        return await step.commit_async({"solver": 4})
 
 
 def caught(path: str) -> str:

@@ -15,19 +15,24 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ._forebay import Bell, Pending, SnapshotReader
+from ._forebay import Bell, Pending, SnapshotReader, Step
 
-WRITERS, COMMITTERS, READERS = 4, 2, 2
+WRITERS, COMMITTERS, HOLDERS, READERS = 4, 2, 2, 2
 """How many threads there are at most for calls of each kind. Writers may wait for room that only a commit can make, so commits
-have threads of their own, and so have reads, which wait for neither."""
+have threads of their own. So have the calls of who holds something, for a commit wants its rows accumulated and a lease does not wait, and
+reads, which wait for neither."""
 
-COMMITTING = frozenset({"commit", "sync"})
+COMMITTING = frozenset({"abandon", "commit", "sync"})
+HOLDING = frozenset({"Batch.__exit__", "accumulated", "close", "extend", "release", "step"})
 READING = frozenset({"arrow", "cells", "get", "replay", "show", "snapshot", "versions"})
 """The calls of each kind, by name; all others are writers'."""
 
 _writers: ThreadPoolExecutor
 _committers: ThreadPoolExecutor
+_holders: ThreadPoolExecutor
 _readers: ThreadPoolExecutor
+_commits: weakref.WeakKeyDictionary[Step, Future[Any]]
+"""The commit that each step was told last to make."""
 _untaken: weakref.WeakKeyDictionary[SnapshotReader, list[Future[Any]]]
 """What readers of snapshots were asked for by tasks that were cancelled meanwhile: the next batch of each."""
 
@@ -35,10 +40,12 @@ _untaken: weakref.WeakKeyDictionary[SnapshotReader, list[Future[Any]]]
 def _begin_threads() -> None:
     """Makes the pools, which begin a thread when there is work for it. A forked child has the pools of its parent without their threads:
     calls that it gives to them would wait for ever."""
-    global _writers, _committers, _readers, _untaken
+    global _writers, _committers, _holders, _readers, _commits, _untaken
     _writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="forebay-write")
     _committers = ThreadPoolExecutor(COMMITTERS, thread_name_prefix="forebay-commit")
+    _holders = ThreadPoolExecutor(HOLDERS, thread_name_prefix="forebay-hold")
     _readers = ThreadPoolExecutor(READERS, thread_name_prefix="forebay-read")
+    _commits = weakref.WeakKeyDictionary()
     _untaken = weakref.WeakKeyDictionary()
 
 
@@ -128,10 +135,46 @@ async def entered(manager: Any) -> Any:
 async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[str, Any] | None) -> Any:
     """What a call gives that may block. A task that is cancelled meanwhile does not stop the call: it is done whole."""
     name = call.__name__
-    pool = _committers if name in COMMITTING else _readers if name in READING else _writers
-    made = asyncio.wrap_future(pool.submit(lambda: call(*arguments, **(keywords or {}))))
-    # A question that nobody waits for any more need not be asked. Anything else is done, also where no thread has come to it yet.
-    return await (made if name in READING else asyncio.shield(made))
+    made = _pool_of(call).submit(lambda: call(*arguments, **(keywords or {})))
+    if name == "commit":
+        _commits[call.__self__] = made  # type: ignore[attr-defined]
+    try:
+        # A question that nobody waits for any more need not be asked. Anything else is done, also where no thread has come to it yet.
+        awaited = asyncio.wrap_future(made)
+        return await (awaited if name in READING else asyncio.shield(awaited))
+    except asyncio.CancelledError:
+        if name == "step":  # nobody has it
+            made.add_done_callback(_give_up)
+        raise
+
+
+def _pool_of(call: Callable[..., Any]) -> ThreadPoolExecutor:
+    names = {call.__name__, call.__qualname__}
+    if names & COMMITTING:
+        return _committers
+    if names & HOLDING:
+        return _holders
+    return _readers if names & READING else _writers
+
+
+def _give_up(begun: Future[Any]) -> None:
+    if begun.exception() is None:
+        _committers.submit(begun.result().abandon)
+
+
+async def left(step: Step) -> None:
+    """Gives a step up at the end of its ``async with``. A commit whose task was cancelled goes on, and comes first: else it would be chance
+    which of the two finds the step. The step is given up also where this is cancelled."""
+    over: Future[None] = Future()
+
+    def give_up(_: object) -> None:
+        _committers.submit(step.abandon).add_done_callback(lambda _: over.set_result(None))
+
+    if (commit := _commits.pop(step, None)) is None:
+        give_up(None)
+    else:
+        commit.add_done_callback(give_up)
+    await asyncio.shield(asyncio.wrap_future(over))
 
 
 async def next_read(reader: SnapshotReader) -> Any:

@@ -269,6 +269,15 @@ class Store:
 
         Raises StateError when a step is open, or nothing was said and there is nothing to take.
         """
+    def step_async(
+        self,
+        *,
+        groups: Mapping[Consumer | str, Iterable[str]] | None = None,
+        rows: Mapping[Consumer | str, int] | None = None,
+        durability: Durability | None = None,
+        log: Callable[[dict[str, float], int], object] | None = None,
+    ) -> Coroutine[Any, Any, Step]:
+        """``step`` for an event loop, on one of two threads for who holds something. A step whose task was cancelled is given up."""
     def open_step(self, number: int) -> Step:
         """A step that another process has begun, to take part in it: as a rank of a gang, with
         ``micro_batches(..., rank=, world=)``. It is committed or given up where it was begun."""
@@ -772,21 +781,32 @@ class Batch:
             The micro-batch is listed there, so that a state that is stored from the cache says whose gradients are in it; where this
             raises it is not.
         """
+    def accumulated_async(self, cache: Any = None) -> Coroutine[Any, Any, None]:
+        """``accumulated`` for an event loop, on one of two threads that no writer and no commit takes. Cancelling the task does not stop it."""
     def extend(self, seconds: float) -> float:
         """Holds the rows for so long from now on, and no shorter than they are held already: for a task that takes longer than a ``lease``.
         Gives the end of that, in seconds since 1970, by the clock of the store. Raises StateError when the lease has ended."""
+    def extend_async(self, seconds: float) -> Coroutine[Any, Any, float]:
+        """``extend`` for an event loop, as ``accumulated_async``."""
     def release(self) -> None:
         """Gives the rows back, to be claimed again."""
+    def release_async(self) -> Coroutine[Any, Any, None]:
+        """``release`` for an event loop, as ``accumulated_async``."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> Literal[False]: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> Coroutine[Any, Any, Literal[False]]: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
 
 @final
 class Step:
-    """An open step: micro-batches, then one commit. Leaving it without one gives it up: its rows go back."""
+    """An open step: micro-batches, then one commit. Leaving it without one gives it up: its rows go back. In an event loop it is left by
+    ``async with``, which waits for a commit that goes on though its task was cancelled, and holds up no other task."""
 
     @property
     def number(self) -> int: ...
@@ -850,6 +870,10 @@ class Step:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> Literal[False]: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> Coroutine[Any, Any, None]: ...
 
 @final
 class MicroBatches(Iterator[Batch], AsyncIterator[Batch]):
@@ -892,9 +916,13 @@ class Snapshot:
     def table(self, name: str) -> SnapshotTable: ...
     def extend(self, seconds: float) -> float:
         """Holds it for so many seconds from now, and no shorter than it is held already. Gives the new deadline."""
+    def extend_async(self, seconds: float) -> Coroutine[Any, Any, float]:
+        """``extend`` for an event loop, as ``Batch.extend_async``."""
     def close(self) -> None: ...
     def __enter__(self) -> Snapshot: ...
     def __exit__(self, *exception: object) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Snapshot]: ...
+    def __aexit__(self, *exception: object) -> Coroutine[Any, Any, None]: ...
 
 @final
 class SnapshotTable:

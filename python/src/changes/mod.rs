@@ -18,7 +18,7 @@ use crate::arguments;
 use crate::consumer::{Consumer, ConsumerName};
 use crate::failure::Result;
 use crate::handle::Handle;
-use crate::pending::in_thread;
+use crate::pending::{entered, in_thread};
 use crate::rows::Rows;
 use crate::table::Table;
 use crate::table_name::TableName;
@@ -197,7 +197,7 @@ impl Changes {
     }
 
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
-        Ok(slf.py().import("forebay._async")?.getattr("entered")?.call1((slf,))?)
+        entered(slf)
     }
 
     #[pyo3(signature = (*exception))]
