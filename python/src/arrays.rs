@@ -91,7 +91,8 @@ impl Numpy {
                     Ok(ElementType { dtype: dtype.unbind(), width_bytes })
                 } else {
                     Err(PyImportError::new_err(format!(
-                        "numpy.dtype({name:?}) gives {dtype}, which is no type of numpy's"
+                        "numpy.dtype({name:?}) gives {dtype}, which is no type of numpy's with {width_bytes} bytes; something \
+                         has taken the place of numpy.dtype"
                     )))
                 }
             });
@@ -141,15 +142,13 @@ impl Numpy {
         }
         let view = Bound::new(py, view)?;
         let bytes: &[u8] = view.get();
-        let is_aligned = bytes.as_ptr().align_offset(of.width_bytes) == 0;
-        let flags = if is_aligned { npyffi::NPY_ARRAY_ALIGNED } else { 0 };
         // SAFETY: The thread is attached to Python (`py`), and `Numpy` was made by importing numpy, whose table of functions this is and
         // of whose types `dtype` is one, as wide as it says (`Numpy::get` asks). `shape`
         // has as many numbers as are said, and numpy copies them. It takes a reference to `dtype`, one that is made for it, whether it succeeds
         // or not. The shape covers the bytes, no more and no less (checked above); they stay where they are and as they are for as
         // long as `view` lives (see `View::__getbuffer__`), to which numpy is given the array's own reference below. Without
         // `NPY_ARRAY_WRITEABLE` nobody is handed a way to write, and numpy refuses to set that flag over a base whose buffer is
-        // read-only. Of an array that failed there is no pointer, and its error is Python's.
+        // read-only. Whether they are aligned numpy finds out itself, of all arrays. Of an array that failed there is no pointer, and its error is Python's.
         unsafe {
             let array = PY_ARRAY_API.PyArray_NewFromDescr(
                 py,
@@ -159,7 +158,7 @@ impl Numpy {
                 shape.as_mut_ptr(),
                 ptr::null_mut(),
                 bytes.as_ptr().cast_mut().cast(),
-                flags,
+                0,
                 ptr::null_mut(),
             );
             let array = Bound::from_owned_ptr_or_err(py, array)?;

@@ -29,10 +29,17 @@ def test_nothing_is_imported_that_a_call_does_not_need(path):
         with forebay.open({str(path)!r}) as store:
             solver = store.create_table("solver", {{"response": "list<int32>", "answer": "utf8", "reward": "float32"}})
             reward = store.create_consumer("reward", tables=["solver"], kind="task", ready=["answer"])
-            solver.insert(policy_version=0, sample_ids=(f"q_{{n}}_0" for n in (0,)), response=[range(1, 3)], answer=(a for a in "4"))
+            rows = solver.insert(policy_version=0, sample_ids=(f"q_{{n}}_0" for n in (0,)), response=[range(1, 3)], answer=(a for a in "4"))
             with reward.claim(size=1, timeout=0) as claim:
                 assert claim["answer"] == ["4"] and claim["sample_id"] == ["q_0_0"]
-                for call in (lambda: claim["response"], lambda: claim.arrow()):
+                assert solver.cells(rows, "answer") == ["4"] and solver.cells(rows, "reward") == [None]
+                for call in (
+                    lambda: claim["response"],
+                    lambda: claim["policy_version"],
+                    lambda: claim.arrow(),
+                    lambda: solver.cells(rows, "response"),
+                    lambda: store.objects.set("w", {{"w": [1.0]}}),
+                ):
                     try:
                         call()
                     except ImportError as missing:
@@ -44,6 +51,41 @@ def test_nothing_is_imported_that_a_call_does_not_need(path):
             print(solver.counts()["written"])
     """
     assert run(program) == "1\n"
+
+
+CLAIMED = """
+    import numpy, forebay
+    dtype = getattr(numpy, "dtype", None)
+    with forebay.open({path!r}) as store:
+        solver = store.create_table("solver", {{"response": "list<int32>"}})
+        read = store.create_consumer("read", tables=["solver"], kind="task")
+        solver.insert(policy_version=0, sample_ids=["q_0_0"], response=[[1, 2]])
+        with read.claim(size=1, timeout=0) as claim:
+            {replaced}
+            try:
+                claim["response"]
+            except ImportError as refused:
+                print(refused)
+            {put_back}
+"""
+
+
+@pytest.mark.parametrize("instead", ["dtype('<i2')", "'<i4'"], ids=["of another width", "of another kind"])
+def test_a_type_of_numpy_s_that_is_replaced_is_refused_and_the_next_call_looks_again(path, instead):
+    replaced = f"numpy.dtype = lambda name: {instead} if name == '<i4' else dtype(name)"
+    put_back = "numpy.dtype = dtype; print(claim['response'][0].tolist())"
+    said = run(CLAIMED.format(path=str(path), replaced=replaced, put_back=put_back))
+    refused, found = said.splitlines()
+    assert 'numpy.dtype("<i4") gives' in refused and "4 bytes" in refused and found == "[1, 2]"
+
+
+def test_a_numpy_without_its_c_interface_is_named(path, tmp_path):
+    other = tmp_path / "other" / "numpy"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("__version__ = '9.9'\n")
+    there = f"import sys; sys.path.insert(0, {str(other.parent)!r})\n"
+    said = run(there + textwrap.dedent(CLAIMED.format(path=str(path), replaced="pass", put_back="pass")))
+    assert said == "numpy 9.9 has no C interface that is known here; numpy 1.26 and 2 have\n"
 
 
 def test_a_trainer_is_imported_by_whoever_asks_for_it_and_by_nobody_else():

@@ -26,6 +26,7 @@ def test_arrays_of_a_claim_lie_in_the_mapping(solver, read):
         assert claim.copied_bytes == 0
     for row, expected in zip(rows, tokens):
         assert lies_in_an_extent(row.ctypes.data, row.nbytes) and row.ctypes.data % 64 == 0
+        assert row.flags.aligned and row.flags.c_contiguous and not row.flags.owndata
         assert (row == expected).all()
         with pytest.raises(ValueError, match="read-only"):
             row[0] = 1
