@@ -228,6 +228,85 @@ def test_what_could_not_be_begun_is_still_in_the_queue(path, monkeypatch, many, 
     store.store.close()
 
 
+BEGINNINGS = {
+    "dequeued": lambda store, rollout: store.dequeue_rollout(),
+    "dequeued with others": lambda store, rollout: store.dequeue_many_rollouts(limit=2),
+    "attempted": lambda store, rollout: store.start_attempt(rollout.rollout_id),
+    "started": lambda store, rollout: store.start_rollout(input="at once"),
+}
+
+
+@pytest.mark.parametrize("way", BEGINNINGS)
+def test_an_attempt_whose_rollout_could_not_be_written_is_not_there_either(path, monkeypatch, way):
+    store = kept(path)
+    attempts = "select count(*) as rows from lightning where input_id = 'attempts'"
+
+    async def without_room(items, update_fields=None):
+        raise forebay.CapacityError("no room")
+
+    async def main():
+        rollout = await store.enqueue_rollout(input="asked")
+        for change in ("insert", "update"):
+            monkeypatch.setattr(store.collections._rollouts, change, without_room)
+        with pytest.raises(forebay.CapacityError):
+            await BEGINNINGS[way](store, rollout)
+        monkeypatch.undo()
+        assert store.store.sql(attempts).to_pylist() == [{"rows": 0}]
+        return await store.dequeue_rollout()
+
+    begun = asyncio.run(main())
+    assert begun.input == "asked" and begun.attempt.sequence_id == 1
+    assert store.store.sql(attempts).to_pylist() == [{"rows": 1}]
+    store.store.close()
+
+
+class Full:
+    """A table without room."""
+
+    def __init__(self, table):
+        self.name = table.name
+
+    def insert(self, **_):
+        raise forebay.CapacityError("no room")
+
+
+def test_a_call_that_finds_no_room_changes_none_of_what_it_would_have_changed(path, monkeypatch):
+    store = kept(path)
+
+    async def main():
+        begun = await store.start_rollout(input="begun")
+        for collection in (store.collections._rollouts, store.collections._attempts):
+            monkeypatch.setattr(collection.journal, "table", Full(collection.journal.table))
+        with pytest.raises(forebay.CapacityError):
+            await store.update_attempt(begun.rollout_id, begun.attempt.attempt_id, status="succeeded")
+        with pytest.raises(forebay.CapacityError):
+            await store.enqueue_rollout(input="lost")
+        monkeypatch.undo()
+        found = await store.get_rollout_by_id(begun.rollout_id)
+        return found.status, found.attempt.status, len(store.collections.rollout_queue._items)
+
+    assert asyncio.run(main()) == ("preparing", "preparing", 0)
+    store.store.close()
+
+
+def test_the_health_of_rollouts_is_looked_at_once_for_all_that_a_call_begins(path, monkeypatch):
+    store = kept(path)
+    look, looks = store._scan_for_unhealthy_rollouts, []
+
+    async def counted():
+        looks.append(1)
+        await look()
+
+    async def main():
+        for number in range(3):
+            await store.enqueue_rollout(input=number)
+        monkeypatch.setattr(store, "_scan_for_unhealthy_rollouts", counted)
+        return [rollout.input for rollout in await store.dequeue_many_rollouts(limit=3)]
+
+    assert (asyncio.run(main()), looks) == ([0, 1, 2], [1])
+    store.store.close()
+
+
 def test_tables_of_somebody_else_are_refused(path):
     with forebay.open(path) as store:
         store.create_table("lightning", {"x": "int32"})

@@ -16,11 +16,14 @@ before the call returns, and reads them back when it is opened again. There are 
 
 The queue and the counters of sequence ids are not written down: after a restart, rollouts whose status says so are queued in
 the order of their last changes, and a rollout's next span comes after the last one there is. A change that cannot be written
-(no room) raises, and is not there in memory either. Methods are to be called from the event loop of one process; ``LightningStore(store, thread_safe=True)`` from several threads.
+(no room) raises, and is not there in memory either: an attempt and the status of its rollout are written together. Methods are to be
+called from the event loop of one process; ``LightningStore(store, thread_safe=True)`` from several threads.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +35,7 @@ from agentlightning.store.memory import InMemoryLightningStore, estimate_model_s
 from agentlightning.types import Rollout, Span
 
 from ._forebay import Store
-from ._lightning import Collection, Journal
+from ._lightning import Collection, Journal, as_one
 from .errors import Error, InputError
 
 __all__ = ["LightningStore"]
@@ -51,6 +54,8 @@ _SPANS = {
     "response_token_ids": "list<int64>",
     "item": "utf8",
 }
+_DEQUEUE = inspect.unwrap(InMemoryLightningStore.dequeue_many_rollouts)
+"""agent-lightning's own, without what stands around it: the health check and the measurements, which are of a call and not of each rollout."""
 _REWARD = "agentlightning.reward.0.value"
 
 
@@ -99,6 +104,7 @@ class LightningStore(InMemoryLightningStore):
             like = getattr(collections, f"_{name}")
             setattr(collections, f"_{name}", Collection(like, Journal(items, name, _no_columns), store))
         collections._spans = Collection(collections._spans, Journal(spans, "spans", _columns_of_span), store)
+        collections.execute = functools.partial(as_one, collections.execute)  # type: ignore[method-assign]
         self._go_on()
 
     async def _post_dequeue_rollouts(self, rollout_ids: Sequence[str], worker_id: str | None) -> Sequence[Any]:
@@ -119,13 +125,15 @@ class LightningStore(InMemoryLightningStore):
             _LOG.warning("what a worker was given could not be written of the worker: %s", unwritten)
 
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> Sequence[Any]:
-        """One by one: those that were begun are their worker's, also where the next cannot be. The next call says why."""
+        """One by one: those that were begun are their worker's, also where the next cannot be. The next call says why. The health of all
+        is looked at once, before the first."""
         if limit < 1:
             return await super().dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         begun: list[Any] = []
+        dequeue = super().dequeue_many_rollouts
         while len(begun) < limit:
             try:
-                more = await super().dequeue_many_rollouts(limit=1, worker_id=worker_id)
+                more = await dequeue(limit=1, worker_id=worker_id)
             except Error:
                 if not begun:
                     raise
@@ -135,6 +143,7 @@ class LightningStore(InMemoryLightningStore):
                     await self._sync_workers_with_attempts([begun[-1].attempt], dequeue=True)
                 break
             begun.extend(more)
+            dequeue = functools.partial(_DEQUEUE, self)
         return begun
 
     def _go_on(self) -> None:
