@@ -184,7 +184,7 @@ impl Directory {
     pub(crate) fn doubt(&self, why: &Error) {
         let path = self.path.join(DOUBT);
         let note = || {
-            if self.disk.exists(&path)? {
+            if matches!(self.disk.exists(&path), Ok(true)) {
                 return Ok(());
             }
             let file = self.disk.create(&path)?;

@@ -119,6 +119,7 @@ impl<'a> Mender<'a> {
     }
 
     fn mend(&mut self, sequence: u64, mut record: Record, sink: Sink<'_>) -> crate::error::Result<()> {
+        let mut changed = false;
         if self.broken {
             if is_declaration(&record.event) {
                 self.ended = true;
@@ -132,11 +133,23 @@ impl<'a> Mender<'a> {
                 self.pass_over(sequence, &format!("it names {gone}, whose declaration is gone"));
                 return Ok(());
             }
+            if let Some(claim) = undeclared::gone_claim(&self.state, &record.event) {
+                let Event::Finished { operations, .. } = &mut record.event else {
+                    self.pass_over(sequence, &format!("claim {claim}, which it is of, is gone"));
+                    return Ok(());
+                };
+                record.event = Event::Written { operations: std::mem::take(operations) };
+                self.give_up(
+                    sequence,
+                    &format!("claim {claim}, which it finishes, is gone; what it wrote is kept"),
+                );
+                changed = true;
+            }
             for filler in self.fillers(&record) {
                 self.put(sequence, filler, sink)?;
             }
         }
-        let changed = self.forget_damaged(&mut record.event);
+        changed |= self.forget_damaged(&mut record.event);
         if self.stuck.is_none() && self.put(sequence, record, sink)? && !changed {
             self.report.records_kept += 1;
         }

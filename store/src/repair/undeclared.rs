@@ -36,6 +36,18 @@ pub(super) fn named(state: &State, event: &Event) -> Option<String> {
     }
 }
 
+/// The claim that the event says something of and that does not live: its granting is gone, or its consumer's declaration.
+pub(super) fn gone_claim(state: &State, event: &Event) -> Option<u64> {
+    let claim = match event {
+        Event::Finished { claim, .. }
+        | Event::Accumulated { claim }
+        | Event::RankAccumulated { claim, .. } => *claim,
+        _ => return None,
+    };
+    let lives = state.claims.get(claim).is_some_and(|found| found.progress.is_live());
+    (!lives).then_some(claim)
+}
+
 struct Named<'a>(&'a State);
 
 impl Named<'_> {
