@@ -96,7 +96,7 @@ pub(super) fn run(arguments: &ArchiveArguments) -> Result<()> {
             .collect();
         let Totals { versions, rows, files, bytes, .. } = totals;
         let moved = json!({"versions": versions, "rows": rows, "files": files, "bytes": bytes});
-        let removed = json!({"files": cleaned.files, "bytes": cleaned.bytes});
+        let removed = json!({"files": cleaned.files, "bytes": cleaned.bytes, "versions": cleaned.versions});
         let url = archive.url();
         writeln!(
             stdout,
@@ -114,6 +114,13 @@ pub(super) fn run(arguments: &ArchiveArguments) -> Result<()> {
     )?;
     for (due, reason) in &totals.held_back {
         writeln!(stdout, "kept  {} version {}: {reason}", due.table, due.version)?;
+    }
+    if cleaned.versions > 0 {
+        let gone = cleaned.versions;
+        writeln!(
+            stdout,
+            "{gone} versions left the store before they were moved; they are in the archive no more"
+        )?;
     }
     if cleaned.files > 0 {
         writeln!(

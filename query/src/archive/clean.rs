@@ -14,7 +14,6 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 
 use super::archiver::Archiver;
 use super::blocking::block_on;
-use super::contents::newest;
 use super::folder::Archive;
 use super::gone::settle_all;
 use super::layout::{COMMITS, ManifestName, is_part_path};
@@ -73,13 +72,18 @@ async fn clean(archive: &Archive, age: Duration) -> Result<Cleaned> {
     Ok(cleaned)
 }
 
-/// Every file that the newest manifest of its version names. Older generations were never read from.
+/// Every file that the newest manifest of its version names, or, where that has no rows, the newest one with rows: what is hidden is
+/// not destroyed. Older generations were never read from.
 async fn named(archive: &Archive) -> Result<HashSet<Path>> {
     let names = archive.manifest_names(&Path::from(COMMITS)).await?;
     let mut named = HashSet::new();
-    for name in newest(&names) {
-        if let Some(manifest) = archive.manifest(name).await? {
+    for generations in names.chunk_by(|a, b| (&a.table, a.version) == (&b.table, b.version)) {
+        for name in generations.iter().rev() {
+            let Some(manifest) = archive.manifest(name).await? else { continue };
             named.extend(manifest.files.iter().map(|file| manifest.path_of(file)));
+            if !manifest.is_void() {
+                break;
+            }
         }
     }
     Ok(named)

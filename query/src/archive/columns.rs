@@ -190,7 +190,8 @@ mod tests {
     #[test]
     fn columns_of_manifests_without_places_are_found_by_name() {
         assert_eq!(names(&[("prompt", 0), ("reward", 2)], &[]), []);
-        let Names(names) = columns(&[]).names_in(&places(&[("reward", 1)]));
+        let schema = Arc::new(Schema::new(vec![Field::new("reward", DataType::Utf8, true)]));
+        let Names(names) = Columns { schema, parts: HashMap::new() }.names_in(&places(&[("reward", 1)]));
         assert!(names.is_empty(), "and so are those of a table whose places are not known");
     }
 

@@ -9,13 +9,16 @@
 //!   its own. Of two that put the same generation one finds it there, and goes by what it says.
 //! - The log is brought to stable storage before, so no power failure takes it back behind this manifest, as behind none.
 //! - Stopped before it is put, the manifest is as it was, and the next `clean` puts it.
+//!
+//! It hides a version and destroys nothing: the files that the generation before it names stay. A store that was made again from a
+//! damaged one, or from an older copy, may know less of what was moved out than the archive does.
 
 use forebay_store::{Snapshot, Store};
 use object_store::path::Path;
 use object_store::{Error as StoreError, PutMode, PutPayload};
 
 use super::contents::newest;
-use super::folder::Archive;
+use super::folder::{Archive, is_damage};
 use super::layout::{COMMITS, ManifestName};
 use super::manifest::Manifest;
 use super::moving::from_store;
@@ -50,10 +53,14 @@ pub(super) async fn settle_version(
 /// Whether a manifest without rows was put behind the newest one of a version.
 async fn settle(store: &Store, archive: &Archive, snapshot: &Snapshot, name: &ManifestName) -> Result<bool> {
     let Ok(seen) = snapshot.table(&name.table) else { return Ok(false) };
-    if seen.has_version(name.version) || seen.is_moved_out(name.version) {
+    if seen.has_version(name.version) || seen.is_moved_out(name.version) || !seen.came_to(name.version) {
         return Ok(false);
     }
-    let Some(manifest) = archive.manifest(name).await? else { return Ok(false) };
+    let manifest = match archive.manifest(name).await {
+        Err(error) if is_damage(&error) => return Ok(false), // who needs the version is told
+        found => found?,
+    };
+    let Some(manifest) = manifest else { return Ok(false) };
     // Of an older program's the store may not say that it was moved out; to a later instant it has not come.
     if !manifest.told || manifest.is_void() || manifest.commit > snapshot.commit() {
         return Ok(false);

@@ -53,11 +53,13 @@ pub(crate) fn table(
 }
 
 /// Whether a version is read from the archive beside what a store shows: not while its rows are there, and then only where they
-/// left for the archive, if its manifest is one of those of which the store says so.
+/// left for the archive, if its manifest is one of those of which the store says so. A version to which the store never came was moved out
+/// of the one that it is an older copy of.
 fn is_read(live: Option<&TableSnapshot>, version: u64, found: &Found) -> bool {
     let Some(live) = live else { return true };
     let is_told = found.as_ref().is_ok_and(|manifest| manifest.told);
-    !live.has_version(version) && (!is_told || live.is_moved_out(version))
+    let is_out = !is_told || live.is_moved_out(version) || !live.came_to(version);
+    !live.has_version(version) && is_out
 }
 
 /// The columns of a table that is only in the archive.

@@ -39,6 +39,12 @@ impl TableSnapshot {
         self.rows_of_versions(version..=version).next().is_some()
     }
 
+    /// Whether the table's policy has come to a version, or retention beyond it: a store that was put back from an older copy has not come
+    /// to the last ones of its other life.
+    pub fn came_to(&self, version: u64) -> bool {
+        version <= self.current_version()
+    }
+
     /// Whether the rows of a version were taken elsewhere before they were deleted
     /// ([`Table::delete_unchanged`](crate::Table::delete_unchanged)), and not by retention or by name.
     pub fn is_moved_out(&self, version: u64) -> bool {

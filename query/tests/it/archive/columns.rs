@@ -88,6 +88,9 @@ fn a_renamed_column_is_asked_in_archived_versions_too() {
         "SELECT policy_version AS v, avg(reward) AS r, count(reward) AS n FROM solver GROUP BY 1 ORDER BY 1",
         "SELECT prompt AS p, count(*) AS n FROM solver WHERE prompt IS NOT NULL GROUP BY 1 ORDER BY 1",
         "SELECT a.sample_id FROM solver a JOIN solver b ON a.reward = b.reward AND b.policy_version = 2 ORDER BY 1, b.sample_id",
+        // Under a name that a file has for another column.
+        "SELECT sample_id FROM solver ORDER BY prompt DESC NULLS LAST, 1 LIMIT 3",
+        "SELECT a.sample_id FROM solver a JOIN solver b ON a.prompt = b.prompt AND b.policy_version = 2 ORDER BY 1, b.sample_id",
     ];
     let before = questions.map(|sql| rows(&run.session, sql));
     let (archive, _) = in_memory();
