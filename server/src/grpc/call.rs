@@ -34,6 +34,7 @@ use crate::server::Stopper;
 /// may come from the disk.
 const VERIFIED_AT_ONCE: [u32; 2] = [3, 4];
 const HELD_AT_ONCE: [u32; 2] = [12, 16];
+const OBJECTS_WRITTEN_AT_ONCE: [u32; 2] = [3, 4];
 
 /// What answers of cells and columns may take together, in bytes.
 const ANSWERS_BYTES_MAX: usize = 4 << 30;
@@ -59,6 +60,8 @@ pub(super) struct Service {
     /// Of those who hold whole objects against their checksums, and of those who look for some.
     pub(super) verifiers: Shares,
     pub(super) finders: Shares,
+    /// Of pieces of objects that go to their files.
+    pub(super) object_writers: Shares,
     /// Of objects that come and go in pieces.
     pub(super) object_streams: Shares,
     /// For answers of rows until they are taken.
@@ -160,6 +163,7 @@ impl Service {
             checks,
             verifiers: shares(VERIFIED_AT_ONCE),
             finders: shares(HELD_AT_ONCE),
+            object_writers: shares(OBJECTS_WRITTEN_AT_ONCE),
             object_streams: Shares::new(super::put::STREAMS_MAX, limits.room_time_max),
             answers: Gathered::new(ANSWERS_BYTES_MAX),
             turns,

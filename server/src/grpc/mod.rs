@@ -84,7 +84,7 @@ pub(crate) use tally::{BOUNDS_US, Counts, Tally};
 use uncopied::Uncopied;
 
 const WORKERS: usize = 2;
-/// The most threads for what may wait: who has a part of them leaves an eighth to all else.
+/// The most threads for what may wait: whoever has a part of them leaves a twelfth to all else, which are short calls, or few.
 const BLOCKING_MAX: usize = 96;
 /// How much a stream may carry before it is read.
 const WINDOW_BYTES: u32 = 4 << 20;

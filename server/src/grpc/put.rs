@@ -60,15 +60,63 @@ impl Service {
             return answer.await.map(tonic::Response::new); // it was sent again
         }
         let _turn = self.object_turn(&call.caller).await?;
-        clock.into_iter().for_each(|clock| clock.restart()); // nothing was read meanwhile
         let (store, ObjectRef { key, version, bytes, .. }) = (self.store.clone(), object);
-        let put = blocking(move || Ok(store.begin_put(&key, version)?)).await?;
-        let put = written(&call, put, bytes, pieces).await?;
-        self.once(call, move |_| Ok(wire::from_object(&put.finish()?))).await
+        let begin = call.holding(move || Ok(store.begin_put(&key, version)?));
+        let put = self.object_written(&call, clock.as_ref(), begin).await?;
+        let put = self.written(&call, clock.as_ref(), put, bytes, pieces).await?;
+        let turn = self.object_writers.turn_at_last(&call.caller.name).await;
+        self.once(call, move |_| {
+            let _until_it_is_done = turn;
+            Ok(wire::from_object(&put.finish()?))
+        })
+        .await
     }
 
     async fn object_turn(&self, caller: &Caller) -> Result<Taken, Status> {
         turn(&self.object_streams, &caller.name).await.map_err(|error| refused(&error))
+    }
+
+    /// Writes what comes, which is so many bytes.
+    async fn written(
+        &self,
+        call: &Call,
+        clock: Option<&Clock>,
+        mut put: ObjectPut,
+        bytes: u64,
+        mut pieces: Streaming<ObjectPiece>,
+    ) -> Result<ObjectPut, Status> {
+        while let Some(piece) = pieces.message().await? {
+            if put.bytes() + piece.bytes.len() as u64 > bytes {
+                return Err(refused(&malformed("an object that is longer than it says")));
+            }
+            let write = call.holding(move || {
+                put.write(&piece.bytes)?;
+                Ok(put)
+            });
+            put = self.object_written(call, clock, write).await?;
+        }
+        match put.bytes() == bytes {
+            true => Ok(put),
+            false => Err(refused(&malformed("an object that is shorter than it says"))),
+        }
+    }
+
+    /// Writes something of an object, once there is a turn for that: a slow disk keeps no more threads than those. Its client is not
+    /// measured against the pace meanwhile, for nothing of his is read.
+    async fn object_written<T: Send + 'static>(
+        &self,
+        call: &Call,
+        clock: Option<&Clock>,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = self.object_writers.turn_at_last(&call.caller.name).await;
+        let done = blocking(move || {
+            let _until_it_is_done = turn;
+            work()
+        })
+        .await;
+        clock.into_iter().for_each(Clock::restart);
+        done
     }
 
     /// An object in pieces, each read when the one before it was taken.
@@ -91,29 +139,6 @@ impl Service {
             }
         });
         Ok(pieces.boxed())
-    }
-}
-
-/// Writes what comes, which is so many bytes.
-async fn written(
-    call: &Call,
-    mut put: ObjectPut,
-    bytes: u64,
-    mut pieces: Streaming<ObjectPiece>,
-) -> Result<ObjectPut, Status> {
-    while let Some(piece) = pieces.message().await? {
-        if put.bytes() + piece.bytes.len() as u64 > bytes {
-            return Err(refused(&malformed("an object that is longer than it says")));
-        }
-        put = blocking(call.holding(move || {
-            put.write(&piece.bytes)?;
-            Ok(put)
-        }))
-        .await?;
-    }
-    match put.bytes() == bytes {
-        true => Ok(put),
-        false => Err(refused(&malformed("an object that is shorter than it says"))),
     }
 }
 

@@ -81,12 +81,12 @@ impl Turns {
         Reader { own, caller: caller.clone(), shares, answers: answers.clone() }
     }
 
-    /// The turn of a query.
+    /// The turn of a query, first come, first served: who waits keeps no thread, and goes when his client does.
     ///
     /// # Errors
-    /// `retry` where there was none for too long.
+    /// `retry` while the server ends.
     pub(super) async fn query(&self, of: &OfSession, caller: &Caller) -> Result<Turn, Error> {
-        let turn = in_time(&of.queries, &self.queries, caller).await;
+        let turn = at_last(&of.queries, &self.queries, caller).await;
         turn.ok_or_else(|| busy("queries", QUERIES, &self.queries))
     }
 }

@@ -121,7 +121,7 @@ fn whatever_bytes_a_client_sends_the_server_answers_and_stays_up() {
             known(raw.do_get(Ticket::new(command.clone())).await.map(|_| ()));
             let put = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.clone()));
             let put = put.with_data_header(vec![0xee; 64]).with_data_body(vec![0xff; 64]);
-            known(raw.do_put(futures_util::stream::iter([put])).await.map(|_| ()));
+            known(raw.do_put(stream::iter([put])).await.map(|_| ()));
             for action in
                 ["CreatePreparedStatement", "ClosePreparedStatement", "CancelFlightInfo", "CancelQuery", "x"]
             {
@@ -143,7 +143,7 @@ fn values_that_cannot_be_read_are_refused() {
             let put = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
             let put = put.with_data_header(header).with_data_body(body);
             let mut raw = client.inner().clone();
-            let answer = raw.do_put(futures_util::stream::iter([put])).await.map(|_| ());
+            let answer = raw.do_put(stream::iter([put])).await.map(|_| ());
             assert_eq!(answer.unwrap_err().code(), Code::InvalidArgument);
         }
         drop(prepared);
@@ -156,7 +156,7 @@ async fn messages(options: arrow_ipc::writer::IpcWriteOptions) -> [FlightData; 2
     let numbers = Arc::new(arrow_array::Int64Array::from_iter_values(0..1000));
     let batch = RecordBatch::try_from_iter([("a", numbers as _)]).unwrap();
     let encoder = arrow_flight::encode::FlightDataEncoderBuilder::new().with_options(options);
-    let messages = encoder.build(futures_util::stream::iter([Ok(batch)])).try_collect::<Vec<_>>().await;
+    let messages = encoder.build(stream::iter([Ok(batch)])).try_collect::<Vec<_>>().await;
     messages.unwrap().try_into().unwrap()
 }
 
@@ -166,7 +166,7 @@ async fn put(client: &mut Client, messages: impl IntoIterator<Item = FlightData>
     let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.into() }.as_any();
     let first = FlightData::new().with_descriptor(FlightDescriptor::new_cmd(command.encode_to_vec()));
     let all: Vec<FlightData> = [first].into_iter().chain(messages).collect();
-    let answer = client.inner().clone().do_put(futures_util::stream::iter(all)).await?;
+    let answer = client.inner().clone().do_put(stream::iter(all)).await?;
     answer.into_inner().message().await.map(drop)
 }
 
