@@ -9,6 +9,14 @@ use super::StatesError;
 /// Brings the names in a folder to stable storage; a test looks on, or has it fail.
 pub(super) type SyncNames = fn(&Path) -> io::Result<()>;
 
+/// How a folder that was there already refuses to be synced where that is not for us to change.
+const IS_NOT_OURS: [ErrorKind; 4] = [
+    ErrorKind::PermissionDenied,
+    ErrorKind::ReadOnlyFilesystem,
+    ErrorKind::InvalidInput, // what file systems say that sync no folders
+    ErrorKind::Unsupported,
+];
+
 /// As the system does it.
 pub(super) fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
@@ -23,8 +31,8 @@ pub(super) fn make(folder: &Path, sync: SyncNames) -> Result<(), StatesError> {
     fs::create_dir_all(folder).map_err(StatesError::io("make the folder", folder))?;
     if made.is_empty() {
         return match sync(parent_of(folder)) {
-            // Nor is it ours to change where the folder stands.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            // Nor is it ours to change where the folder stands, or whether names can be synced there.
+            Err(error) if IS_NOT_OURS.contains(&error.kind()) => Ok(()),
             outcome => outcome.map_err(StatesError::io("sync", parent_of(folder))),
         };
     }
