@@ -2,13 +2,45 @@
 //! store is closed.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::Python;
 
 /// Holds something of a store until it is used up, given back, or the store is closed.
 #[derive(Debug)]
-pub(crate) struct Slot<T: Send>(Mutex<Option<T>>);
+pub(crate) struct Slot<T: Send> {
+    held: Mutex<Option<T>>,
+    /// Whether it held something when it was last let go of.
+    is_full: AtomicBool,
+}
+
+/// What a slot holds, for one call.
+pub(crate) struct Held<'a, T: Send> {
+    held: MutexGuard<'a, Option<T>>,
+    is_full: &'a AtomicBool,
+}
+
+impl<T: Send> Deref for Held<'_, T> {
+    type Target = Option<T>;
+
+    fn deref(&self) -> &Option<T> {
+        &self.held
+    }
+}
+
+impl<T: Send> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut Option<T> {
+        &mut self.held
+    }
+}
+
+impl<T: Send> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.is_full.store(self.held.is_some(), Ordering::Release);
+    }
+}
 
 /// Something that ends with its store.
 pub(crate) trait EndsWithStore: Send + Sync + fmt::Debug {
@@ -18,17 +50,17 @@ pub(crate) trait EndsWithStore: Send + Sync + fmt::Debug {
 
 impl<T: Send> Slot<T> {
     pub(crate) fn new(held: T) -> Self {
-        Slot(Mutex::new(Some(held)))
+        Slot { held: Mutex::new(Some(held)), is_full: AtomicBool::new(true) }
     }
 
     /// What is held, for one call. Not to be taken while the interpreter's lock is held: its holder may be copying.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock()
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        Held { held: self.held.lock(), is_full: &self.is_full }
     }
 
-    /// Whether something is held. Waits for nobody: what a call uses is held.
+    /// Whether something is held. Waits for nobody: what a call uses, or takes away, is held until it is done.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.try_lock().is_none_or(|held| held.is_some())
+        self.is_full.load(Ordering::Acquire)
     }
 }
 
@@ -36,7 +68,7 @@ impl<T: Send> Drop for Slot<T> {
     fn drop(&mut self) {
         // Python drops the objects of claims and steps with the interpreter's lock held. Giving back what they still hold takes locks of
         // the store, or asks a server and waits for its answer, for which nobody waits with that lock.
-        let held = self.0.get_mut().take();
+        let held = self.held.get_mut().take();
         if held.is_some() {
             _ = Python::try_attach(|py| py.detach(|| drop(held)));
         }
@@ -45,7 +77,7 @@ impl<T: Send> Drop for Slot<T> {
 
 impl<T: Send + fmt::Debug> EndsWithStore for Slot<T> {
     fn end(&self) {
-        let held = self.0.lock().take();
+        let held = self.lock().take();
         drop(held); // with the slot free again: giving back takes locks of the store
     }
 }

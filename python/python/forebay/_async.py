@@ -31,8 +31,8 @@ _writers: ThreadPoolExecutor
 _committers: ThreadPoolExecutor
 _holders: ThreadPoolExecutor
 _readers: ThreadPoolExecutor
-_commits: weakref.WeakKeyDictionary[Step, Future[Any]]
-"""The commit that each step was told last to make."""
+_commits: weakref.WeakKeyDictionary[Step, Future[None]]
+"""When the commit is over that each step was told last to make."""
 _untaken: weakref.WeakKeyDictionary[SnapshotReader, list[Future[Any]]]
 """What readers of snapshots were asked for by tasks that were cancelled meanwhile: the next batch of each."""
 
@@ -137,7 +137,9 @@ async def in_thread(call: Callable[..., Any], arguments: tuple, keywords: dict[s
     name = call.__name__
     made = _pool_of(call).submit(lambda: call(*arguments, **(keywords or {})))
     if name == "commit":
-        _commits[call.__self__] = made  # type: ignore[attr-defined]
+        over: Future[None] = Future()  # not what it comes to: the frames of an error hold the step
+        made.add_done_callback(lambda _: over.set_result(None))
+        _commits[call.__self__] = over  # type: ignore[attr-defined]
     try:
         # A question that nobody waits for any more need not be asked. Anything else is done, also where no thread has come to it yet.
         awaited = asyncio.wrap_future(made)
@@ -168,7 +170,11 @@ async def left(step: Step) -> None:
     over: Future[None] = Future()
 
     def give_up(_: object) -> None:
-        _committers.submit(step.abandon).add_done_callback(lambda _: over.set_result(None))
+        try:
+            _committers.submit(step.abandon).add_done_callback(lambda _: over.set_result(None))
+        except RuntimeError:  # the interpreter ends, and gives out no more work
+            step.abandon()
+            over.set_result(None)
 
     if (commit := _commits.pop(step, None)) is None:
         give_up(None)

@@ -108,11 +108,13 @@ class LightningStore(InMemoryLightningStore):
         self._go_on()
 
     async def _post_dequeue_rollouts(self, rollout_ids: Sequence[str], worker_id: str | None) -> Sequence[Any]:
-        """What cannot be begun goes back to its place in the queue, from which agent-lightning took it before anything was written."""
+        """What cannot be begun goes back to its place in the queue, from which agent-lightning took it before anything was written; under the
+        queue's lock, for others may be queueing."""
         try:
             return await super()._post_dequeue_rollouts(rollout_ids, worker_id)
         except BaseException:
-            self.collections.rollout_queue._items.extendleft(reversed(rollout_ids))
+            async with self.collections.atomic(mode="rw", labels=["rollout_queue"]):
+                self.collections.rollout_queue._items.extendleft(reversed(rollout_ids))
             raise
 
     async def _sync_workers_with_attempts(self, attempts: Sequence[Any], dequeue: bool = False) -> None:
