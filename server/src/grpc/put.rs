@@ -63,7 +63,7 @@ impl Service {
         let (store, ObjectRef { key, version, bytes, .. }) = (self.store.clone(), object);
         let begin = call.holding(move || Ok(store.begin_put(&key, version)?));
         let put = self.object_written(&call, clock.as_ref(), begin).await?;
-        let put = self.written(&call, clock.as_ref(), put, bytes, pieces).await?;
+        let put = self.object_taken(&call, clock.as_ref(), put, bytes, pieces).await?;
         let turn = self.object_writers.turn_at_last(&call.caller.name).await;
         self.once(call, move |_| {
             let _until_it_is_done = turn;
@@ -77,7 +77,7 @@ impl Service {
     }
 
     /// Writes what comes, which is so many bytes.
-    async fn written(
+    async fn object_taken(
         &self,
         call: &Call,
         clock: Option<&Clock>,
