@@ -210,6 +210,9 @@ impl dyn Disk + '_ {
 
     /// Removes a file that may have gone already, and gives whether it was there.
     pub fn remove_if_there(&self, path: &Path) -> io::Result<bool> {
+        if !self.exists(path)? {
+            return Ok(false);
+        }
         match self.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),

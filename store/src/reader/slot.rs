@@ -72,11 +72,10 @@ fn is_denied(error: &std::io::Error) -> bool {
 /// looked at everything is held.
 pub(crate) fn readers_hold(disk: &dyn Disk, store: &Path) -> Option<u64> {
     let folder = store.join("readers");
-    let slots = match disk.list(&folder) {
-        Ok(slots) => slots,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(_) => return Some(0),
-    };
+    if matches!(disk.exists(&folder), Ok(false)) {
+        return None;
+    }
+    let Ok(slots) = disk.list(&folder) else { return Some(0) };
     slots.iter().filter(|path| Numbered::Slot.is(path)).filter_map(|path| held_by(disk, path)).min()
 }
 

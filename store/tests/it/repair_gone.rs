@@ -125,8 +125,7 @@ fn of_two_generations_of_an_extent_the_copy_holds_the_later_one() {
     assert!(store.stats().extents_recycled > 0, "{:?}", store.stats());
     std::mem::forget((store, table));
     let (report, copy) = mend(&without(&world, place));
-    assert!(report.cells_emptied > 0, "{:?}", report.losses);
-    assert!(format!("{:?}", report.faults).contains("begun anew since"), "{:?}", report.faults);
+    assert!(report.cells_emptied > 3, "those whose bytes are whole, too: {:?}", report.losses);
     let rows = pick(&open_copy(&copy), "solver", &["prompt"]);
     let kept = |i: u64| rows.iter().any(|row| row[0].contains(&text(i)));
     assert!((1..4).all(kept), "{rows:?}");

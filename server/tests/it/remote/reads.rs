@@ -61,7 +61,6 @@ fn reads_that_a_disk_holds_up_leave_threads_to_all_else() {
     let other = Client::connect(&world.address(), &hasty).unwrap();
     let table = solver(&other);
     let written = row(&table, 0, "q_0_0", None);
-    other.sync().unwrap();
     assert_eq!(table.cells(&[written], "prompt").unwrap().len(), 1, "who reads nothing else has turns");
     other.query("SELECT count(*) FROM solver").unwrap();
     other.close().unwrap();

@@ -49,6 +49,9 @@ struct Inner {
     locks: Locks,
     dice: Dice,
     history: Vec<DiskOperation>,
+    /// How often it was asked whether a file is there, and the time that fails. It changes nothing, and is no point of its own.
+    looks: u64,
+    failing_look: Option<u64>,
     armed: Vec<(u64, DiskFault)>,
     lasting: Vec<DiskFault>,
     struck: Option<(u64, DiskFault)>,
@@ -84,6 +87,8 @@ impl SimulatedDisk {
             locks: Locks::default(),
             dice,
             history: Vec::new(),
+            looks: 0,
+            failing_look: None,
             armed: Vec::new(),
             lasting: Vec::new(),
             struck: None,
@@ -113,6 +118,16 @@ impl SimulatedDisk {
     /// The first operation from the `point`-th on (counted from 1, from the disk's first) that the fault fits meets it.
     pub fn arm(&self, point: u64, fault: DiskFault) {
         self.0.lock().armed.push((point, fault));
+    }
+
+    /// How many looks for a file ([`Disk::exists`]) there were so far.
+    pub fn looks(&self) -> u64 {
+        self.0.lock().looks
+    }
+
+    /// The `look`-th look for a file from the disk's first on (counted from 1) fails.
+    pub fn fail_look(&self, look: u64) {
+        self.0.lock().failing_look = Some(look);
     }
 
     /// The last fault that struck, with the point where it did.
@@ -318,8 +333,11 @@ impl Disk for SimulatedDisk {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.ask_now(DiskOperation::Exists)?.1.end()?;
-        let inner = self.0.lock();
+        let mut inner = self.0.lock();
+        inner.looks += 1;
+        if inner.failing_look == Some(inner.looks) || inner.lasting.contains(&DiskFault::IoErrors) {
+            return Err(DiskFault::IoError.error());
+        }
         Ok(inner.names.get(path).is_some())
     }
 

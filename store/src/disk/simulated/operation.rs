@@ -19,7 +19,6 @@ pub enum DiskOperation {
     Punch,
     Map,
     List,
-    Exists,
     Rename,
     Remove,
     CreateDirectory,
@@ -29,7 +28,7 @@ pub enum DiskOperation {
 impl DiskOperation {
     /// Whether it changes what is on the disk.
     pub fn changes(self) -> bool {
-        !matches!(self, Self::Open | Self::Read | Self::Map | Self::List | Self::Exists | Self::Lock)
+        !matches!(self, Self::Open | Self::Read | Self::Map | Self::List | Self::Lock)
     }
 
     /// Whether it may need room that a full disk does not have.

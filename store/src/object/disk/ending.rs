@@ -79,7 +79,7 @@ pub(crate) fn remove_aside(disk: &dyn Disk, aside: &Path) -> bool {
 
 /// Removes the mark of a file that is gone for good, if it has one.
 pub(crate) fn remove_needless_mark(disk: &dyn Disk, path: &Path) {
-    let _ = disk.remove(&path.with_extension(MARK)); // else who opens the objects next does
+    let _ = disk.remove_if_there(&path.with_extension(MARK)); // else who opens the objects next does
 }
 
 /// Whether a file that was on its way is not there, and will not be after a power failure either: it may have had its name for a
