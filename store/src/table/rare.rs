@@ -274,7 +274,7 @@ impl Rare {
 
     /// Reads the stored form.
     pub(crate) fn of(record: RareRecord) -> Self {
-        let (retired, moved_out) = versions_of(record.retired);
+        let [retired, moved_out] = versions_of(record.retired);
         let mut spans = RarePages::default();
         for (row, list) in record.spans {
             list.into_iter().for_each(|span| spans.push(row, span));
@@ -312,11 +312,11 @@ fn add(spans: &mut Vec<(u64, u64)>, span: (u64, u64)) {
 }
 
 /// The retired versions of a stored list, and those that were moved out.
-fn versions_of(mut stored: Vec<(u64, u64)>) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
-    let Some(mark) = stored.iter().position(|span| *span == MOVED_OUT) else { return (stored, Vec::new()) };
+fn versions_of(mut stored: Vec<(u64, u64)>) -> [Vec<(u64, u64)>; 2] {
+    let Some(mark) = stored.iter().position(|span| *span == MOVED_OUT) else { return [stored, Vec::new()] };
     let moved_out = stored.split_off(mark + 1);
     stored.truncate(mark);
-    (stored, moved_out)
+    [stored, moved_out]
 }
 
 #[cfg(test)]
