@@ -81,7 +81,7 @@ fn what_claims_wrote_that_are_gone_with_their_consumer_is_kept() {
         table.insert(0, &format!("q{i}_0_0"), [("prompt", "a prompt".into())]).unwrap();
         let claim = task.claim(MicroBatch::of(1), "me", Wait::No).unwrap().unwrap();
         let row = claim.rows()[0];
-        claim.finish(|batch| batch.write(&table, row, [("reward", (i as f64).into())])).unwrap();
+        claim.finish(|batch| batch.write(&table, row, [("reward", f64::from(i).into())])).unwrap();
     }
     let rewards = pick(&store, "solver", &["sample_id", "reward"]);
     drop((store, table, task));
