@@ -170,8 +170,10 @@ mod tests {
 
     #[test]
     fn a_column_is_found_by_its_place() {
+        type Table<'a> = &'a [(&'a str, u32)];
+        type Expected<'a> = &'a [(&'a str, &'a str)];
         let archived = [("prompt", 0), ("reward", 1)];
-        let cases: [(&[(&str, u32)], &[(&str, &str)]); 6] = [
+        let cases: [(Table<'_>, Expected<'_>); 6] = [
             (&[("prompt", 0), ("reward", 1)], &[]),
             (&[("prompt", 0), ("reward", 1), ("score", 2)], &[]),
             (&[("prompt", 0), ("points", 1)], &[("points", "reward")]),
