@@ -39,8 +39,8 @@ impl TableSnapshot {
         self.rows_of_versions(version..=version).next().is_some()
     }
 
-    /// Whether the table's policy has come to a version, or retention beyond it: a store that was put back from an older copy has not come
-    /// to the last ones of its other life.
+    /// Whether the table's policy has come to a version: a store that was put back from an older copy has not come to the last ones of its
+    /// other life.
     pub fn came_to(&self, version: u64) -> bool {
         version <= self.current_version()
     }
