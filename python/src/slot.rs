@@ -58,7 +58,7 @@ impl<T: Send> Slot<T> {
         Held { held: self.held.lock(), is_full: &self.is_full }
     }
 
-    /// Whether something is held. Waits for nobody: what a call uses, or takes away, is held until it is done.
+    /// Whether something is held. Waits for nobody: what a call uses is held, what it takes away is not.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }

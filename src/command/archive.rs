@@ -119,7 +119,7 @@ pub(super) fn run(arguments: &ArchiveArguments) -> Result<()> {
         let gone = cleaned.versions;
         writeln!(
             stdout,
-            "{gone} versions left the store before they were moved; they are in the archive no more"
+            "{gone} versions left the store before they were moved; they are hidden, and their files stay"
         )?;
     }
     if cleaned.files > 0 {

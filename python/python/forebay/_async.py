@@ -173,8 +173,10 @@ async def left(step: Step) -> None:
         try:
             _committers.submit(step.abandon).add_done_callback(lambda _: over.set_result(None))
         except RuntimeError:  # the interpreter ends, and gives out no more work
-            step.abandon()
-            over.set_result(None)
+            try:
+                step.abandon()
+            finally:
+                over.set_result(None)
 
     if (commit := _commits.pop(step, None)) is None:
         give_up(None)

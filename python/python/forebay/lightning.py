@@ -22,6 +22,7 @@ called from the event loop of one process; ``LightningStore(store, thread_safe=T
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -113,9 +114,13 @@ class LightningStore(InMemoryLightningStore):
         try:
             return await super()._post_dequeue_rollouts(rollout_ids, worker_id)
         except BaseException:
-            async with self.collections.atomic(mode="rw", labels=["rollout_queue"]):
-                self.collections.rollout_queue._items.extendleft(reversed(rollout_ids))
+            self._going_back = asyncio.ensure_future(self._queue_first(rollout_ids))  # kept until it is done
+            await asyncio.shield(self._going_back)
             raise
+
+    async def _queue_first(self, rollout_ids: Sequence[str]) -> None:
+        async with self.collections.atomic(mode="rw", labels=["rollout_queue"]):
+            self.collections.rollout_queue._items.extendleft(reversed(rollout_ids))
 
     async def _sync_workers_with_attempts(self, attempts: Sequence[Any], dequeue: bool = False) -> None:
         """What a worker does is told beside what it was given: where that cannot be written, the rollout is its own all the same."""

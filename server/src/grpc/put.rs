@@ -60,10 +60,11 @@ impl Service {
             return answer.await.map(tonic::Response::new); // it was sent again
         }
         let _turn = self.object_turn(&call.caller).await?;
+        clock.into_iter().for_each(|clock| clock.restart()); // nothing was read meanwhile
         let (store, ObjectRef { key, version, bytes, .. }) = (self.store.clone(), object);
         let begin = call.holding(move || Ok(store.begin_put(&key, version)?));
-        let put = self.object_written(&call, clock.as_ref(), begin).await?;
-        let put = self.object_taken(&call, clock.as_ref(), put, bytes, pieces).await?;
+        let put = self.object_written(&call, begin).await?;
+        let put = self.object_taken(&call, put, bytes, pieces).await?;
         let turn = self.object_writers.turn_at_last(&call.caller.name).await;
         self.once(call, move |_| {
             let _until_it_is_done = turn;
@@ -80,7 +81,6 @@ impl Service {
     async fn object_taken(
         &self,
         call: &Call,
-        clock: Option<&Clock>,
         mut put: ObjectPut,
         bytes: u64,
         mut pieces: Streaming<ObjectPiece>,
@@ -93,7 +93,7 @@ impl Service {
                 put.write(&piece.bytes)?;
                 Ok(put)
             });
-            put = self.object_written(call, clock, write).await?;
+            put = self.object_written(call, write).await?;
         }
         match put.bytes() == bytes {
             true => Ok(put),
@@ -101,22 +101,18 @@ impl Service {
         }
     }
 
-    /// Writes something of an object, once there is a turn for that: a slow disk keeps no more threads than those. Its client is not
-    /// measured against the pace meanwhile, for nothing of his is read.
+    /// Writes something of an object, once there is a turn for that: a slow disk keeps no more threads than those.
     async fn object_written<T: Send + 'static>(
         &self,
         call: &Call,
-        clock: Option<&Clock>,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Status> {
         let turn = self.object_writers.turn_at_last(&call.caller.name).await;
-        let done = blocking(move || {
+        blocking(move || {
             let _until_it_is_done = turn;
             work()
         })
-        .await;
-        clock.into_iter().for_each(Clock::restart);
-        done
+        .await
     }
 
     /// An object in pieces, each read when the one before it was taken.

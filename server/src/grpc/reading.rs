@@ -84,10 +84,10 @@ impl Turns {
     /// The turn of a query, first come, first served: who waits keeps no thread, and goes when his client does.
     ///
     /// # Errors
-    /// `retry` while the server ends.
-    pub(super) async fn query(&self, of: &OfSession, caller: &Caller) -> Result<Turn, Error> {
+    /// None while there are turns, which are never closed.
+    pub(super) async fn query(&self, of: &OfSession, caller: &Caller) -> Result<Turn, Status> {
         let turn = at_last(&of.queries, &self.queries, caller).await;
-        turn.ok_or_else(|| busy("queries", QUERIES, &self.queries))
+        turn.ok_or_else(|| Status::internal("there are no turns of queries any more"))
     }
 }
 

@@ -300,10 +300,7 @@ impl Protocol for Service {
     async fn query(&self, request: Request<QueryRequest>) -> Reply<Self::QueryStream> {
         let call = self.enter(&request, &[Scope::Read])?;
         let query = Arc::new(self.queries.begin("grpc", None));
-        let turn = self.turns.query(&call.session.reading, &call.caller).await.map_err(|error| {
-            query.failed("capacity");
-            from_error(&error)
-        })?;
+        let turn = self.turns.query(&call.session.reading, &call.caller).await?;
         let (session, statement) = (call.caller.session(&self.queryable), request.into_inner().statement);
         match self.threads.run(async move { session.stream(&statement).await }).await {
             Ok(rows) => {

@@ -141,7 +141,7 @@ impl<'a> Mender<'a> {
                 record.event = Event::Written { operations: std::mem::take(operations) };
                 self.give_up(
                     sequence,
-                    &format!("claim {claim}, which it finishes, is gone; what it wrote is kept"),
+                    &format!("claim {claim}, which it finishes, is gone; what it wrote is kept, and its rows are handed out again"),
                 );
                 changed = true;
             }

@@ -26,6 +26,7 @@ fn a_look_for_a_file_that_fails_is_an_error_and_makes_nothing_anew() {
                 assert!(matches!(error.cause(), Cause::Io { .. }), "look {at}: {error}");
             }
         }
+        assert!(disk.looks() >= at, "look {at} never came");
         disk.restart();
         assert_eq!(opened(&disk).unwrap(), SYNCED + LOGGED, "look {at}");
     }
