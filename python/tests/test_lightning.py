@@ -236,8 +236,8 @@ BEGINNINGS = {
 }
 
 
-@pytest.mark.parametrize("way", BEGINNINGS)
-def test_an_attempt_whose_rollout_could_not_be_written_is_not_there_either(path, monkeypatch, way):
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_an_attempt_whose_rollout_could_not_be_written_is_not_there_either(path, monkeypatch, beginning):
     store = kept(path)
     attempts = "select count(*) as rows from lightning where input_id = 'attempts'"
 
@@ -249,7 +249,7 @@ def test_an_attempt_whose_rollout_could_not_be_written_is_not_there_either(path,
         for change in ("insert", "update"):
             monkeypatch.setattr(store.collections._rollouts, change, without_room)
         with pytest.raises(forebay.CapacityError):
-            await BEGINNINGS[way](store, rollout)
+            await BEGINNINGS[beginning](store, rollout)
         monkeypatch.undo()
         assert store.store.sql(attempts).to_pylist() == [{"rows": 0}]
         return await store.dequeue_rollout()
