@@ -14,6 +14,7 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 
 use super::archiver::Archiver;
 use super::blocking::block_on;
+use super::contents::by_version;
 use super::folder::Archive;
 use super::gone::settle_all;
 use super::layout::{COMMITS, ManifestName, is_part_path};
@@ -77,7 +78,7 @@ async fn clean(archive: &Archive, age: Duration) -> Result<Cleaned> {
 async fn named(archive: &Archive) -> Result<HashSet<Path>> {
     let names = archive.manifest_names(&Path::from(COMMITS)).await?;
     let mut named = HashSet::new();
-    for generations in names.chunk_by(|a, b| (&a.table, a.version) == (&b.table, b.version)) {
+    for generations in by_version(&names) {
         for name in generations.iter().rev() {
             let Some(manifest) = archive.manifest(name).await? else { continue };
             named.extend(manifest.files.iter().map(|file| manifest.path_of(file)));

@@ -187,8 +187,12 @@ impl Archive {
 
 /// Of sorted names, that of the newest manifest of each version.
 pub(super) fn newest(names: &[ManifestName]) -> Vec<&ManifestName> {
-    let are_of_one = |a: &ManifestName, b: &ManifestName| (&a.table, a.version) == (&b.table, b.version);
-    names.chunk_by(are_of_one).filter_map(<[ManifestName]>::last).collect()
+    by_version(names).filter_map(<[ManifestName]>::last).collect()
+}
+
+/// The manifests of each version, of names in their order: by generation.
+pub(super) fn by_version(names: &[ManifestName]) -> impl Iterator<Item = &[ManifestName]> {
+    names.chunk_by(|a, b| (&a.table, a.version) == (&b.table, b.version))
 }
 
 /// A store's identity as archives hold it.

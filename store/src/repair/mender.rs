@@ -13,8 +13,8 @@
 
 use std::collections::HashSet;
 
+use super::gone;
 use super::report::RepairReport;
-use super::undeclared;
 use crate::log::Place;
 use crate::log::record::*;
 use crate::state::State;
@@ -129,11 +129,11 @@ impl<'a> Mender<'a> {
                 );
                 return Ok(());
             }
-            if let Some(gone) = undeclared::named(&self.state, &record.event) {
+            if let Some(gone) = gone::named(&self.state, &record.event) {
                 self.pass_over(sequence, &format!("it names {gone}, whose declaration is gone"));
                 return Ok(());
             }
-            if let Some(claim) = undeclared::gone_claim(&self.state, &record.event) {
+            if let Some(claim) = gone::gone_claim(&self.state, &record.event) {
                 let Event::Finished { operations, .. } = &mut record.event else {
                     self.pass_over(sequence, &format!("claim {claim}, which it is of, is gone"));
                     return Ok(());

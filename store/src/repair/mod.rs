@@ -21,10 +21,10 @@
 //! itself. So rows whose records are gone are gone.
 
 mod copy;
+mod gone;
 mod mender;
 mod objects;
 mod report;
-mod undeclared;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -46,14 +46,14 @@ pub(super) fn check_extents(
         let opened = open_extent(disk, &folder, group[0].extent);
         let last = last_generation(group);
         for value in group {
-            let is_over = last.is_some_and(|last| value.generation < last);
-            let checked = match &opened {
-                _ if is_over => Err((FaultKind::Extent, over(value, group))),
-                Ok(extent) => check_value(extent, state, value),
-                Err(reason) => Err((FaultKind::Extent, reason.clone())),
+            let begun_since = last.filter(|last| value.generation < *last);
+            let checked = match (begun_since, &opened) {
+                (Some(last), _) => Err((FaultKind::Extent, over(value, last))),
+                (None, Ok(extent)) => check_value(extent, state, value),
+                (None, Err(reason)) => Err((FaultKind::Extent, reason.clone())),
             };
             let is_missed = checked.is_err() || begun_anew.contains(&value.extent);
-            if is_missed && !is_over && carried.has(value)? {
+            if is_missed && begun_since.is_none() && carried.has(value)? {
                 report.checked.values_carried += 1;
                 missed.carried.push(*value);
             } else if let Err((kind, reason)) = checked {
@@ -83,8 +83,7 @@ fn last_generation(group: &[NamedValue]) -> Option<u32> {
     group.iter().map(|value| value.generation).max()
 }
 
-fn over(value: &NamedValue, group: &[NamedValue]) -> String {
-    let last = last_generation(group).unwrap_or(value.generation);
+fn over(value: &NamedValue, last: u32) -> String {
     format!(
         "it lies in generation {} of the file, which was begun anew since: others name {last}",
         value.generation

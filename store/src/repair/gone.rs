@@ -1,7 +1,8 @@
-//! What a record names whose declaration is gone.
+//! What a record names that is gone: a declaration, or a claim.
 //!
 //! Tables, policies and consumers are numbered by the order of their declarations, and so are the columns of a table. Where
-//! a declaration is missing, each record that names what it declared would stop a pass over the log: they are told beforehand.
+//! a declaration is missing, each record that names what it declared would stop a pass over the log, and so would what is said of claims that
+//! went with it: they are told beforehand.
 
 use crate::log::record::{ClaimRecord, Event, Operation};
 use crate::state::State;
