@@ -106,6 +106,22 @@ fn groups_that_several_texts_name_are_told_apart() {
 }
 
 #[test]
+fn an_input_and_a_parent_of_one_text_are_told_apart() {
+    let run = Run::empty();
+    let solver = run.store.create_table("solver", Schema::new().data("reward", DataType::Float64)).unwrap();
+    let trainer = forebay_store::Consumer::trainer(["solver"]).ready(["reward"]);
+    run.store.create_consumer("train", trainer.group(GroupBy::Parent, 2)).unwrap();
+    for (id, parent) in [("solver/q_0_0_1_0", ""), ("q_1_0", "solver/q_0_0"), ("q_1_1", "solver/q_0_0")] {
+        let new = NewRow::new(0, id).unwrap().parent(parent);
+        solver.insert_row(new, [("reward", 1.0.into())]).unwrap();
+    }
+    let rows = sorted_lines(&run.session, "SELECT group_key, count(*) AS n FROM solver GROUP BY 1");
+    assert_eq!(rows, ["group_key,n", "/solver/q_0_0,1", "solver/q_0_0,2"]);
+    let one = "SELECT sample_id FROM solver WHERE group_key = '/solver/q_0_0'";
+    assert_eq!(sorted_lines(&run.session, one), ["sample_id", "solver/q_0_0_1_0"]);
+}
+
+#[test]
 fn a_group_whose_texts_are_left_by_deleted_rows_is_gone() {
     let run = agents();
     run.store.table("solver").unwrap().delete(&Delete::version(0).force()).unwrap();

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::group::GroupName;
+use super::parent_key;
 use crate::log::record::GroupingRecord;
 use crate::origin::{group_name, split_group_name};
 use crate::sample_id::{SampleId, SampleKey};
@@ -18,7 +19,9 @@ pub enum GroupBy {
     InputAndTurn,
     /// All trajectories of one input, at one turn, by one agent (AT-GRPO, where agents share a table).
     InputTurnAgent,
-    /// All children of one parent (tree rollouts). Rows without a parent are siblings by their input.
+    /// All children of one parent (tree rollouts). Rows without a parent are siblings by their input. The key is the parent, as
+    /// `TABLE/SAMPLE_ID`, or the input; `/` stands before an input that looks like a parent, and `?/` before a parent that is not
+    /// told as a row of a table.
     Parent,
 }
 
@@ -51,8 +54,8 @@ impl GroupBy {
             GroupBy::Input => input.into(),
             GroupBy::InputAndTurn => format!("{input}_{turn}").into(),
             GroupBy::InputTurnAgent => format!("{input}_{turn}/{agent}").into(),
-            GroupBy::Parent if parent.is_empty() => input.into(),
-            GroupBy::Parent => parent.into(),
+            GroupBy::Parent if parent.is_empty() => parent_key::of_input(input),
+            GroupBy::Parent => parent_key::of_parent(parent),
         }
     }
 
@@ -72,7 +75,9 @@ impl GroupBy {
     pub(crate) fn show(self, name: GroupName, texts: &TextPages) -> String {
         let (text, turn, agent) = (texts.get(name.text), name.turn, texts.get(name.agent));
         let key = match self {
-            GroupBy::Input | GroupBy::Parent => text.to_owned(),
+            GroupBy::Input => text.to_owned(),
+            GroupBy::Parent if turn == 0 => parent_key::of_input(text).into_owned(),
+            GroupBy::Parent => parent_key::of_parent(text).into_owned(),
             GroupBy::InputAndTurn => format!("{text}_{turn}"),
             GroupBy::InputTurnAgent => format!("{text}_{turn}/{agent}"),
         };
@@ -101,8 +106,8 @@ impl GroupBy {
                 .rmatch_indices('/')
                 .find_map(|(at, _)| Some(KeyParts { agent: Some(&key[at + 1..]), ..with_turn(&key[..at])? })),
             GroupBy::Parent => {
-                let is_row = |(_, sample): (&str, &str)| sample.parse::<SampleId>().is_ok();
-                Some(plain(key, u32::from(key.split_once('/').is_some_and(is_row))))
+                let (text, is_parent) = parent_key::parse(key);
+                Some(plain(text, u32::from(is_parent)))
             }
         }
     }
@@ -242,6 +247,7 @@ mod tests {
             (GroupBy::InputTurnAgent, "", ("a_b/c", 2, Some("x/y_1"))),
             (GroupBy::Parent, "", ("a_b/c", 0, None)),
             (GroupBy::Parent, "solver/q_0_0", ("solver/q_0_0", 1, None)),
+            (GroupBy::Parent, "q_0_0", ("q_0_0", 1, None)),
         ];
         for (by, parent, (text, turn, agent)) in cases {
             let key = by.key_of(&sample, "x/y_1", parent);

@@ -28,6 +28,7 @@ mod image;
 mod limiter;
 mod members;
 mod micro_batch;
+mod parent_key;
 mod partition;
 mod plan;
 mod queue;

@@ -16,8 +16,8 @@ use crate::texts::TextId;
 pub(super) fn has_numbers(name: &str, group_by: Option<GroupBy>) -> bool {
     match name {
         "input_id" | "agent" | "parent" | "weights" | "excluded_reason" => true,
-        // Other groups are named by several texts.
-        "group_key" => matches!(group_by, None | Some(GroupBy::Input | GroupBy::Parent)),
+        // Other groups are named by several texts, or by one that an input and a parent may share.
+        "group_key" => matches!(group_by, None | Some(GroupBy::Input)),
         _ => false,
     }
 }

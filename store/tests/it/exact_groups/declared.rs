@@ -53,6 +53,33 @@ fn keys_may_name_agents_and_parents() {
 }
 
 #[test]
+fn inputs_and_parents_that_look_alike_have_keys_of_their_own() {
+    let (_, store, table, train) = trained(Consumer::trainer(["solver"]).group(GroupBy::Parent, 2));
+    let cases = [
+        ("/planner/p_0_0", "", ["planner/p_0_0_0_0", "planner/p_0_0_0_1"]),
+        ("?/p_0_0", "p_0_0", ["q_0_0", "q_0_1"]),
+        ("p_0_0", "", ["p_0_0_0_0", "p_0_0_0_1"]),
+        ("planner/p_0_0", "planner/p_0_0", ["r_0_0", "r_0_1"]),
+    ];
+    for (_, parent, members) in cases {
+        for id in members {
+            let row = NewRow::new(0, id).unwrap().parent(parent);
+            table.insert_row(row, [("reward", 1.0.into())]).unwrap();
+        }
+    }
+    assert_eq!(train.open_groups(), cases.map(|(key, ..)| key));
+    for (key, parent, members) in cases {
+        let step = store.begin_step(StepPlan::new().groups(&train, [key])).unwrap();
+        let claim = step.next(&train, MicroBatch::up_to(9), Wait::No).unwrap().unwrap();
+        assert_eq!(ids(&claim), members, "{key}");
+        let shown = claim.columns(["group_key"]).unwrap();
+        assert_eq!(show_batch(&shown), vec![format!("group_key={key}"); 2]);
+        let sample = &claim.sample_ids()[0];
+        assert_eq!(GroupBy::Parent.key_of(sample, "solver", parent), key);
+    }
+}
+
+#[test]
 fn conditions_and_purposes_choose_rows() {
     let world = World::new();
     let (store, table) = solver(&world);
