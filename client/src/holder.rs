@@ -365,8 +365,9 @@ impl Holder {
     /// # Errors
     /// As [`Step::drop_cache`]; `state` when no such step is open.
     pub fn drop_cache(&self, step: u64, table: &str) -> Result<()> {
-        let step = self.store.step(step)?;
-        Ok(step.drop_cache(table)?)
+        let open = self.store.step(step)?;
+        let own = self.step(step).ok().filter(|own| own.shares_step(&open)); // it knows what its claims rely on
+        Ok(own.as_deref().unwrap_or(&open).drop_cache(table)?)
     }
 
     /// Gives back the rows of claims of a step whose gradients were lost; all ranks' parts of each. Says how many come again.

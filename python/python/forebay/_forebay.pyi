@@ -844,7 +844,8 @@ class Step:
         Tokens are the lengths of the column that ``tokens=`` names, or else of the one with the role ``input_ids``.
         """
     def drop_cache(self, table: str) -> None:
-        """Gives back what has been accumulated for one table: its gradients were lost or dropped."""
+        """Gives back what has been accumulated for one table: its gradients were lost or dropped. Who was told that others have dropped
+        them says so that his part is gone, too, and goes on."""
     def return_lost(self, claims: Iterable[Batch | Sequence[int] | Mapping[str, Any]]) -> int:
         """Gives back the rows of micro-batches of this step whose gradients were lost, those of all ranks, and of no others: what else is
         accumulated stays so. Gives how many rows come again. Micro-batches that have gone back or are of another step are left as they are.

@@ -18,7 +18,7 @@ use crate::log::record::{ClaimRecord, Event, ReturnReason, StoredValue};
 use crate::sample_id::SampleId;
 use crate::snapshot::{ColumnSet, Lists, gather_rows};
 use crate::state::State;
-use crate::step::{GradientId, Share};
+use crate::step::{GradientId, ReliedCaches, Share};
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::{Cell, Row};
@@ -46,6 +46,8 @@ pub struct Claim {
     rows: Vec<Row>,
     samples: Vec<SampleId>,
     share: Option<Share>,
+    /// Of one that was taken by a step's handle.
+    caches: Option<Arc<ReliedCaches>>,
     /// Somebody has ended it: dropping it gives nothing back.
     settled: AtomicBool,
 }
@@ -72,6 +74,7 @@ impl Claim {
                 .collect(),
             samples,
             share: None,
+            caches: None,
             settled: AtomicBool::new(false),
         }
     }
@@ -79,6 +82,12 @@ impl Claim {
     /// The same, as a rank's part of it.
     pub(crate) fn with_share(mut self, share: Share) -> Self {
         self.share = Some(share);
+        self
+    }
+
+    /// The same, whose gradient goes to these caches.
+    pub(crate) fn relying_on(mut self, caches: Arc<ReliedCaches>) -> Self {
+        self.caches = Some(caches);
         self
     }
 
@@ -269,8 +278,9 @@ impl Claim {
     /// may be said again. From now on only the step's commit, or the loss of the cache, ends the claim.
     ///
     /// # Errors
-    /// `state` when the lease has ended, the step is closed or the claim is a task's. The caller must then take the
-    /// gradient of these rows out of its cache, that is, drop the cache.
+    /// `state` when the lease has ended, the step is closed, others have dropped the cache that has what was accumulated before by this
+    /// handle of the step, or the claim is a task's. The caller must then take the gradient of these rows out of its cache, that is,
+    /// drop the cache, and [say so](crate::Step::drop_cache).
     pub fn accumulated(self) -> Result<()> {
         self.accumulated_shared()
     }
@@ -296,6 +306,9 @@ impl Claim {
                 }
                 state.check_claim(number, &["leased"])?;
                 state.check_granted_in(step, number)?;
+                if let Some(caches) = &self.caches {
+                    caches.rely_on(state, step, self.table_id)?;
+                }
                 Ok((Some(Event::Accumulated { claim: number }), ()))
             })
         })

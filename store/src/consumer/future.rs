@@ -10,7 +10,7 @@ use super::signal::InLine;
 use crate::claim::Claim;
 use crate::error::Result;
 use crate::state::Ask;
-use crate::step::GangMember;
+use crate::step::{GangMember, ReliedCaches};
 
 /// A claim to come: ready when enough is, on any async runtime. `None` when nothing more can come, as at the end of a
 /// step's plan.
@@ -31,12 +31,23 @@ pub struct ClaimFuture {
 #[derive(Debug)]
 enum Asker {
     Owner(String),
+    Step(String, Arc<ReliedCaches>),
     Rank(Arc<GangMember>),
 }
 
 impl ClaimFuture {
     pub(crate) fn new(consumer: ConsumerHandle, ask: Ask, owner: String) -> Self {
         ClaimFuture { consumer, ask, by: Asker::Owner(owner), place: None }
+    }
+
+    /// The next micro-batch of a step, whose gradient goes to these caches.
+    pub(crate) fn of_step(
+        consumer: ConsumerHandle,
+        ask: Ask,
+        owner: String,
+        caches: Arc<ReliedCaches>,
+    ) -> Self {
+        ClaimFuture { consumer, ask, by: Asker::Step(owner, caches), place: None }
     }
 
     /// The next micro-batch of a gang for one of its ranks.
@@ -47,6 +58,7 @@ impl ClaimFuture {
     fn attempt(&self) -> Result<Attempt> {
         match &self.by {
             Asker::Owner(owner) => self.consumer.attempt(self.ask, owner),
+            Asker::Step(owner, caches) => Ok(self.consumer.attempt(self.ask, owner)?.relying_on(caches)),
             Asker::Rank(member) => member.attempt_next(self.ask),
         }
     }

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::error::{Cause, Result};
 use crate::log::record::{ClaimRecord, Event};
 use crate::state::Ask;
-use crate::step::Begun;
+use crate::step::{Begun, ReliedCaches};
 use crate::store::Store;
 use crate::sync::EventListener;
 use crate::table::Table;
@@ -49,6 +49,16 @@ pub(crate) enum Attempt {
     NotReady,
     /// Nothing any more.
     Complete,
+}
+
+impl Attempt {
+    /// The same, of a trainer's claim: its gradient goes to these caches.
+    pub(crate) fn relying_on(self, caches: &Arc<ReliedCaches>) -> Self {
+        match self {
+            Attempt::Claimed(claim) => Attempt::Claimed(claim.relying_on(caches.clone())),
+            other => other,
+        }
+    }
 }
 
 impl ConsumerHandle {

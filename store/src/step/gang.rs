@@ -7,7 +7,7 @@
 //! All ranks finish a micro-batch or none. One that is lost by one rank (released, expired) is lost for all. If another
 //! rank had its gradient already, that rank's cache holds something that is trained on again: so the policy's cache is
 //! dropped as a whole, everything accumulated comes back, and no rank is served before it has joined again, which says
-//! that its part of the cache is gone.
+//! that its part of the cache is gone. Whoever has gradients in that cache and is no rank is told by [`relied`](super::relied).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,8 +1,9 @@
 //! What a trainer holds of a step.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::Begun;
+use super::{Begun, ReliedCaches};
 use crate::claim::{Claim, ClaimProgress, ClaimState};
 use crate::consumer::{ClaimFuture, ConsumerHandle, MicroBatch, Wait};
 use crate::durability::Durability;
@@ -22,6 +23,7 @@ pub struct Step {
     store: Store,
     begun: Begun,
     durability: Durability,
+    caches: Arc<ReliedCaches>,
     ended: AtomicBool,
 }
 
@@ -40,7 +42,7 @@ pub struct CommittedStep {
 impl Step {
     pub(crate) fn new(store: Store, begun: Begun) -> Self {
         let durability = store.0.options.durability;
-        Step { store, begun, durability, ended: AtomicBool::new(false) }
+        Step { store, begun, durability, caches: Arc::default(), ended: AtomicBool::new(false) }
     }
 
     /// A step that somebody else holds.
@@ -59,6 +61,11 @@ impl Step {
         self.begun
     }
 
+    /// Whether both are handles of one step, whose number may be that of one that was given up before.
+    pub fn shares_step(&self, other: &Step) -> bool {
+        self.begun == other.begun
+    }
+
     /// The level at which the commit is acknowledged. Default: the store's.
     pub fn durability(mut self, level: Durability) -> Self {
         self.durability = level;
@@ -75,7 +82,7 @@ impl Step {
         consumer.check_store(&self.store)?;
         let owner = self.owner();
         let ask = Ask { rule, step: Some(self.begun) };
-        consumer.claim_when_ready(ask, wait, || consumer.attempt(ask, &owner))
+        consumer.claim_when_ready(ask, wait, || Ok(consumer.attempt(ask, &owner)?.relying_on(&self.caches)))
     }
 
     /// The same without blocking a thread.
@@ -85,7 +92,7 @@ impl Step {
     pub fn next_async(&self, consumer: &ConsumerHandle, rule: MicroBatch) -> Result<ClaimFuture> {
         consumer.check_store(&self.store)?;
         let ask = Ask { rule, step: Some(self.begun) };
-        Ok(ClaimFuture::new(consumer.clone(), ask, self.owner()))
+        Ok(ClaimFuture::of_step(consumer.clone(), ask, self.owner(), self.caches.clone()))
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -110,7 +117,8 @@ impl Step {
         state.is_handed_out(self.number(), consumer.index())
     }
 
-    /// Gives back what has been accumulated for one table: its gradient cache was lost or dropped.
+    /// Gives back what has been accumulated for one table: its gradient cache was lost or dropped. Who was told that others have dropped it
+    /// (`CacheDropped`) says so that his part is gone, too, and goes on.
     ///
     /// # Errors
     /// `input` when there is no table of that name.
@@ -122,6 +130,7 @@ impl Step {
             }
             // A cache is a policy's: that of another table that carries its version goes with it.
             let policy = state.table_named(table).map(|table| state.tables[table].policy);
+            policy.into_iter().for_each(|policy| self.caches.forget(policy));
             let in_cache = |claim: &ClaimState| {
                 let of_policy = Some(state.tables[claim.table as usize].policy) == policy;
                 of_policy && (claim.progress == ClaimProgress::Accumulated || claim.is_partly_done())
@@ -188,6 +197,7 @@ impl Step {
         check_keys(&updates)?;
         let state = self.store.0.state.lock();
         state.check_begun(self.begun)?;
+        self.caches.check(&state, self.number())?;
         state.decide_commit(self.number(), &records(&state, &updates)?)?;
         for object in updates.iter().flat_map(|(_, objects)| objects) {
             let ObjectRef { key, version, .. } = object;
@@ -203,7 +213,8 @@ impl Step {
     ///
     /// # Errors
     /// `state` when a claim of the step is still leased, a policy is named that has no accumulated rows, or one that has
-    /// is not named, a durable policy's update lacks an object, or somebody else has put an object's version since; `input` for a policy that is unknown or named twice,
+    /// is not named, a durable policy's update lacks an object, somebody else has put an object's version since, or others have dropped the cache of
+    /// what was accumulated by this handle ([`drop_cache`](Step::drop_cache) says that its part is gone); `input` for a policy that is unknown or named twice,
     /// or an object that is not there. Nothing has changed then: the step is open as before, for a better commit.
     pub fn commit<'a>(&self, updates: impl IntoIterator<Item = PolicyUpdate<'a>>) -> Result<CommittedStep> {
         self.commit_at(self.durability, updates)
@@ -223,6 +234,7 @@ impl Step {
         let records = self.updates(&updates)?;
         self.store.0.submit_at(level, |state| {
             state.check_begun(self.begun)?;
+            self.caches.check(state, number)?;
             state.decide_commit(number, &records)?;
             let mut objects = updates.iter().flat_map(|(_, objects)| objects);
             let puts = &self.store.0.puts;

@@ -5,7 +5,7 @@
 //! groups make a step is said when it begins, not decided by who arrives first.
 //!
 //! [`plan`] is what a user says, [`state`] what the engine knows, [`handle`] what the trainer holds,
-//! [`begun`] which of the steps of a number. [`rewind`] takes
+//! [`begun`] which of the steps of a number, [`relied`] how it learns that a cache was dropped. [`rewind`] takes
 //! a run back to a step, [`gradient`] names gradients so that each counts once, [`replay`] gives a step's micro-batches
 //! again, [`objects`] says which objects all this needs, [`forget`] what is no longer needed.
 
@@ -17,6 +17,7 @@ mod handle;
 mod membership;
 mod objects;
 mod plan;
+mod relied;
 mod replay;
 mod retiring;
 mod rewind;
@@ -29,6 +30,7 @@ pub use gradient::{GradientId, GradientInfo};
 pub use handle::{CommittedStep, PolicyUpdate, Step};
 pub(crate) use membership::{Membership, Planned, StepBatch};
 pub use plan::StepPlan;
+pub(crate) use relied::ReliedCaches;
 pub use replay::ReplayedBatch;
 pub(crate) use retiring::{Over, Retirement, Retiring};
 pub(crate) use rewind::Undoing;

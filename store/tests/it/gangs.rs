@@ -206,6 +206,54 @@ fn a_cache_that_lost_nothing_keeps_its_gradients_when_another_is_lost() {
 }
 
 #[test]
+fn a_trainer_whose_rows_go_back_with_a_gang_s_is_told_before_it_accumulates_or_commits() {
+    let store = World::new().open();
+    let [first, second] = ["first", "second"].map(|name| {
+        let table = store.create_table(name, solver_schema().policy("team")).unwrap();
+        (0..2).for_each(|i| _ = finished(&table, 0, &format!("q_0_{i}")));
+        store.create_consumer(&format!("train-{name}"), Consumer::trainer([name]).ready(["reward"])).unwrap()
+    });
+    let step = store.begin_step(StepPlan::new().rows(&first, 2).rows(&second, 2)).unwrap();
+    let gang = ranks(&step, &first, 2, Split::Same);
+    let parts = || [0, 1].map(|rank: usize| gang[rank].next(MicroBatch::of(2), Wait::No).unwrap().unwrap());
+    let take = || step.next(&second, MicroBatch::of(1), Wait::No).unwrap().unwrap();
+    take().accumulated().unwrap();
+    let [kept, lost] = parts();
+    kept.accumulated().unwrap();
+    drop(lost); // its cache is the policy's, and goes with all that is in it
+    let is_told = |refused: Error| {
+        assert!(matches!(refused.cause(), Cause::CacheDropped { epoch: 1, .. }), "{refused}");
+        assert_eq!(refused.kind(), Kind::State);
+    };
+    is_told(step.check_commit([("team", vec![])]).unwrap_err());
+    is_told(step.commit([("team", vec![])]).unwrap_err());
+    is_told(take().accumulated().unwrap_err());
+    step.drop_cache("second").unwrap();
+    let gang = ranks(&step, &first, 2, Split::Same);
+    gang.iter()
+        .for_each(|rank| rank.next(MicroBatch::of(2), Wait::No).unwrap().unwrap().accumulated().unwrap());
+    (0..2).for_each(|_| take().accumulated().unwrap());
+    assert_eq!(step.commit([("team", vec![])]).unwrap().rows, 4, "each once");
+    check_counts(&store);
+}
+
+#[test]
+fn a_trainer_that_relied_on_nothing_in_a_lost_cache_goes_on() {
+    let (store, table, train) = trained(&World::new(), None);
+    rows(&table, 8);
+    let step = store.begin_step(StepPlan::new().rows(&train, 8)).unwrap();
+    let gang = ranks(&step, &train, 2, Split::Same);
+    let held = step.next(&train, MicroBatch::of(4), Wait::No).unwrap().unwrap();
+    next(&gang[0]).unwrap().accumulated().unwrap();
+    drop(next(&gang[1]).unwrap());
+    held.accumulated().unwrap();
+    let gang = ranks(&step, &train, 2, Split::Same);
+    gang.iter().for_each(|rank| next(rank).unwrap().accumulated().unwrap());
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 8);
+    check_counts(&store);
+}
+
+#[test]
 fn a_micro_batch_of_several_ranks_is_accumulated_by_none_for_the_others() {
     let (store, table, train) = trained(&World::new(), None);
     rows(&table, 8);

@@ -229,6 +229,27 @@ fn a_dropped_cache_gives_its_rows_back_to_the_step() {
     check_counts(&store);
 }
 
+#[test]
+fn a_cache_that_is_dropped_by_another_handle_is_told_to_whoever_has_accumulated_in_it() {
+    let (store, table, train) = trained(&World::new(), None);
+    finished(&table, 0, "q_0_0");
+    let step = store.begin_step(StepPlan::new().rows(&train, 1)).unwrap();
+    let other = store.step(step.number()).unwrap();
+    assert!(step.shares_step(&other));
+    let mut claimed = step.next_async(&train, MicroBatch::of(1)).unwrap();
+    let claimed = Pin::new(&mut claimed).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Ok(Some(claim))) = claimed else { panic!("there is one") };
+    claim.accumulated().unwrap();
+    other.drop_cache("solver").unwrap();
+    let again = take(&step, &train, MicroBatch::of(1)).unwrap();
+    assert!(matches!(again.accumulated().unwrap_err().cause(), Cause::CacheDropped { .. }));
+    let again = take(&step, &train, MicroBatch::of(1)).expect("who was refused gave it back");
+    step.drop_cache("solver").unwrap();
+    again.accumulated().unwrap();
+    assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 1);
+    check_counts(&store);
+}
+
 // FX-39
 #[test]
 fn a_lease_that_ends_in_a_step_is_handed_out_again_and_counts_once() {

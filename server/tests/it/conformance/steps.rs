@@ -138,6 +138,23 @@ fn a_cache_that_is_dropped_gives_its_rows_back() {
 }
 
 #[test]
+fn a_cache_that_another_client_drops_is_told_to_whoever_has_accumulated_in_it() {
+    on_every_way(|world| {
+        let (client, other) = (world.client(), world.client());
+        let (table, train) = (solver(&client), trainer(&client));
+        row(&table, 0, "q_0_0", Some(1.0));
+        let mut step = client.begin_step(&Plan::new().rows("train", 1)).unwrap();
+        step.next(&train, up_to(1), Wait::No).unwrap().unwrap().accumulated().unwrap();
+        other.open_step(step.number()).drop_cache("solver").unwrap();
+        let told = step.commit([("solver", vec![])]).unwrap_err();
+        assert_eq!((told.kind(), told.cause()), (Kind::State, "CacheDropped"), "{told}");
+        step.drop_cache("solver").unwrap();
+        step.next(&train, up_to(1), LONG).unwrap().unwrap().accumulated().unwrap();
+        assert_eq!(step.commit([("solver", vec![])]).unwrap().rows, 1);
+    });
+}
+
+#[test]
 fn a_run_goes_back_to_a_step_and_on_from_there() {
     on_every_way(|world| {
         let client = world.client();
