@@ -168,7 +168,10 @@ pub enum Cause {
         "policy version {version} is stale: policy {policy:?} is at {current}; start the rollout again on the current weights"
     )]
     Stale { policy: String, version: u64, current: u64 },
-    #[error("policy version {version} is retired in table {table:?}: its rows were deleted for good")]
+    #[error(
+        "policy version {version} is retired in table {table:?}: its rows were deleted for good, and none comes after them; start the \
+         rollout again on the current weights, or give a row of a peer the version that the policy has now"
+    )]
     Retired { table: String, version: u64 },
     #[error(
         "row {sample_id} of version {version} was deleted for good in table {table:?}; its identity is not used again, \

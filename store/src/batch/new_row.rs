@@ -121,7 +121,7 @@ impl NewRow {
     /// Says that the row comes from a peer: it is external from here on. Trainers take such rows only where they are
     /// [declared](crate::Consumer::origins) to, and are not bound by its version then; in other trainers' tables it is left
     /// out as `external`. Members of a group are of one origin. The version names the row, together with its sample id, and
-    /// counts for retention: give the one that the policy has now.
+    /// counts for retention: give the one that the policy has now, whichever the peer was at. One that is retired is refused.
     pub fn external(mut self, origin: &Origin) -> Self {
         self.origin = Some(origin.clone());
         self

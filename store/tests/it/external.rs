@@ -215,6 +215,27 @@ fn a_rewind_brings_trained_rows_of_peers_back_and_leaves_the_others_alone() {
     }
 }
 
+// FX-14
+#[test]
+fn a_row_of_a_peer_has_a_version_that_is_not_retired_or_it_could_be_one_that_was_deleted() {
+    let world = World::new();
+    let (store, table, train) = open_to_peers(&world, false);
+    let peer = from("oslo", 1);
+    received(&table, 0, "a_0_0", &peer);
+    train_once(&store, &train, StepPlan::new().rows(&train, 1), "solver");
+    table.delete(&Delete::version(0).force()).unwrap();
+    let new = |id: &str| NewRow::new(0, id).unwrap().external(&peer);
+    for new in [new("a_0_0"), new("b_0_0"), new("b_0_0").late()] {
+        let refused = table.insert_row(new, []).unwrap_err();
+        assert!(matches!(refused.cause(), Cause::Retired { version: 0, .. }), "{refused}");
+        let way_out = "give a row of a peer the version that the policy has now";
+        assert!(refused.to_string().contains(way_out), "{refused}");
+    }
+    received(&table, 1, "b_0_0", &peer);
+    let (store, _, train) = restarted(&world, store);
+    assert_eq!(obtainable(&store, StepPlan::new().rows(&train, 9), &train), [["b_0_0"]]);
+}
+
 #[test]
 fn an_origin_is_checked_where_it_enters() {
     let world = World::new();

@@ -80,6 +80,9 @@ impl Decision<'_> {
     }
 
     /// A row is of a version that may still come; one that comes late is left out from the start, where that is wanted.
+    ///
+    /// A row of a peer is of no version of the policy, and is never stale; here the version is part of its name, and no name is given twice.
+    /// Which names there were in a version that is retired is forgotten with its rows, so it takes in none, whoever they are of.
     fn check_version(&self, insertion: &mut Insertion, identity: Option<Identity>) -> Result<()> {
         let state = &self.state.tables[insertion.record.table as usize];
         let (table, version) = (|| state.name.to_string(), insertion.record.policy_version);
