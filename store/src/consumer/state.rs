@@ -147,6 +147,13 @@ impl ConsumerState {
         self.partitions.retain(|&(of, at), _| of != table || at >= version);
     }
 
+    /// Serves versions of a table from an earlier one on, of which there are no rows yet.
+    pub(crate) fn serve_from(&mut self, table: u32, version: u64) {
+        for consumed in self.tables.iter_mut().filter(|consumed| consumed.table == table) {
+            consumed.floor = version;
+        }
+    }
+
     /// The version of a table before which rows are nobody's business any more.
     pub(crate) fn floor(&self, table: u32) -> Option<u64> {
         self.consumed(table).map(|(_, consumed)| consumed.floor)

@@ -109,11 +109,19 @@ impl State {
     }
 
     /// The table's trainer has just been declared, with a window: rows that others had done with are served again.
+    ///
+    /// A consumer of single rows is counted anew only where there are such rows: else it stands as it would. One of groups is counted
+    /// anew in any case. Its count knows no more than [`Recall::Said`], and forgets members that are deleted, or closed out, also of
+    /// the versions that it served before: no record of a declaration says otherwise, and claims that follow in a log rest on it.
     pub(super) fn open_window(&mut self, table: u32, trainer: usize, effects: &mut Effects) {
         let floor = self.tables[table as usize].oldest_own_version();
         for slot in 0..self.tables[table as usize].consumers.len() {
             let consumer = self.tables[table as usize].consumers[slot];
-            if consumer == trainer || self.consumers[consumer].floor(table) <= Some(floor) {
+            let served = self.consumers[consumer].floor(table).filter(|served| *served > floor);
+            let Some(served) = served.filter(|_| consumer != trainer) else { continue };
+            let is_single = self.consumers[consumer].grouping.is_none();
+            if is_single && self.tables[table as usize].rows_of(floor..=served - 1).next().is_none() {
+                self.consumers[consumer].serve_from(table, floor);
                 continue;
             }
             let held = self.rows_held(consumer, table);
@@ -123,5 +131,35 @@ impl State {
             });
             effects.wake.push(consumer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::*;
+
+    #[test]
+    fn a_window_that_brings_no_row_back_leaves_the_queues_as_they_are() {
+        let options = Options::default().disk(Arc::new(SimulatedDisk::default()));
+        let store = Store::open("/store", options).unwrap();
+        store.create_policy("team", 1, &[]).unwrap();
+        let schema = Schema::new().policy("team").data("reward", DataType::Float32);
+        let table = store.create_table("solver", schema).unwrap();
+        let task = store.create_consumer("task", Consumer::task(["solver"])).unwrap();
+        (0..3).for_each(|at| _ = table.insert(1, &format!("q_0_{at}"), []).unwrap());
+        let tickets = || {
+            let state = store.0.state.lock();
+            [0, 1, 2].map(|row| state.tables[0].word(0, row).ticket_or_claim)
+        };
+        let before = tickets();
+        let train = Consumer::trainer(["solver"]).ready(["reward"]).staleness(1);
+        store.create_consumer("train", train).unwrap();
+        assert_eq!(tickets(), before);
+        table.insert(0, "old_0_0", []).unwrap();
+        let claim = || task.claim(MicroBatch::up_to(9), "me", Wait::No).unwrap().unwrap();
+        let claims = [claim(), claim()];
+        assert_eq!(claims.iter().map(Claim::len).sum::<usize>(), 4, "of both versions");
     }
 }
