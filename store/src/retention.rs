@@ -1,13 +1,15 @@
 //! Retention: which rows go by themselves, and when.
 
+mod long_consumed;
+
 use std::time::Duration;
 
+use self::long_consumed::Consumed;
 use crate::clock::Timestamp;
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::log::record::{DeleteRecord, Event};
-use crate::state::{State, runs_of};
-use crate::step::StepProgress;
+use crate::state::State;
 use crate::store::Store;
 use crate::sync::atomic::Ordering;
 use crate::table::Delete;
@@ -69,10 +71,15 @@ impl Store {
         }
         let retention = if all { retention } else { Retention { consumed_for: None, ..retention } };
         let (now, kept) = (self.0.options.clock.now(), self.0.options.object_versions_kept);
+        let consumed = retention.consumed_for.map(|time| self.find_consumed(time, kept, now));
+        let consumed = consumed.unwrap_or_default();
         // One record over all tables: whoever looks sees all of a step or nothing of it.
         let any_deleted = self.0.submit_if_at(Durability::Memory, |state| {
             let tables = 0..state.tables.len() as u32;
-            let due = tables.filter_map(|table| state.due_for_deletion(table, &retention, kept, now));
+            let due = tables.filter_map(|table| {
+                let consumed = consumed.get(table as usize).and_then(Option::as_ref);
+                state.due_for_deletion(table, consumed, &retention, (kept, now))
+            });
             let deletions: Vec<DeleteRecord> = due.collect();
             self.0
                 .retention_waits
@@ -89,14 +96,14 @@ impl State {
     fn due_for_deletion(
         &self,
         table: u32,
+        consumed: Option<&Consumed>,
         retention: &Retention,
-        kept: usize,
-        now: Timestamp,
+        (kept, now): (usize, Timestamp),
     ) -> Option<DeleteRecord> {
         let by_version = retention.versions.and_then(|versions| self.versions_due(table, versions, kept));
         by_version.or_else(|| {
-            let steps = self.steps_due(retention.consumed_for?, kept, now)?;
-            self.rows_due(table, steps)
+            let last = self.last_step_due(retention.consumed_for?, kept, now)?;
+            self.consumed_due(table, consumed?, last)
         })
     }
 
@@ -131,32 +138,5 @@ impl State {
         let oldest = self.moment_at(of.policy, self.oldest_rewind(kept)).version;
         let oldest = of.freshness.oldest_at(oldest);
         Some(self.current_version(table).checked_sub(versions)?.min(oldest.checked_sub(1)?))
-    }
-
-    /// The steps whose rows have been kept for long enough.
-    fn steps_due(
-        &self,
-        time: Duration,
-        kept: usize,
-        now: Timestamp,
-    ) -> Option<std::ops::RangeInclusive<u64>> {
-        let oldest = self.oldest_rewind(kept);
-        let over = self.steps.range(..=oldest).rev().find(|(_, step)| {
-            step.progress == StepProgress::Committed && step.ended_at.is_some_and(|at| at.after(time) <= now)
-        });
-        over.map(|(number, _)| 1..=*number)
-    }
-
-    fn rows_due(&self, table: u32, steps: std::ops::RangeInclusive<u64>) -> Option<DeleteRecord> {
-        let state = &self.tables[table as usize];
-        if state.rare.consumed_deleted_up_to() >= *steps.end() {
-            return None;
-        }
-        let rows = state.rows_consumed_in(steps.clone());
-        let (rows, held): (Vec<u32>, Vec<u32>) =
-            rows.into_iter().partition(|&row| self.holder_of(table, row).is_none());
-        let done = if held.is_empty() { *steps.end() } else { 0 };
-        let record = DeleteRecord { table, rows: runs_of(&rows), consumed_up_to: done, retired: None };
-        (!rows.is_empty() || done > 0).then_some(record)
     }
 }

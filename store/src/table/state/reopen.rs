@@ -9,11 +9,13 @@ use crate::texts::{TextId, Texts};
 impl TableState {
     /// Rows that these steps consumed, in the order of their insertion.
     pub(crate) fn rows_consumed_in(&self, steps: RangeInclusive<u64>) -> Vec<u32> {
-        let consumed = |&row: &u32| {
-            let step = u64::from(self.status(row).step);
-            step != 0 && steps.contains(&step) && !self.is_removed(row)
-        };
-        self.rows_where(|_| true).filter(consumed).collect()
+        self.rows_where(|_| true).filter(|&row| self.is_consumed_in(row, &steps)).collect()
+    }
+
+    /// Whether one of these steps consumed a row, and it is still there.
+    pub(crate) fn is_consumed_in(&self, row: u32, steps: &RangeInclusive<u64>) -> bool {
+        let step = u64::from(self.status(row).step);
+        step != 0 && steps.contains(&step) && !self.is_removed(row)
     }
 
     /// Train rows that are fresh but for having been excluded for `reason`.
