@@ -232,7 +232,6 @@ fn a_row_of_a_peer_has_a_version_that_is_not_retired_or_it_could_be_one_that_was
         assert!(refused.to_string().contains(way_out), "{refused}");
     }
     received(&table, 1, "b_0_0", &peer);
-    let (store, _, train) = restarted(&world, store);
     assert_eq!(obtainable(&store, StepPlan::new().rows(&train, 9), &train), [["b_0_0"]]);
 }
 
