@@ -3,7 +3,7 @@
 //! messages' room is ([`Shares`]), and so are those of readers and queries, of which a caller has more than half.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use forebay_client::Error;
@@ -98,8 +98,8 @@ impl Room {
 #[derive(Clone, Debug)]
 pub(crate) struct Shares {
     room: Room,
-    /// Of each caller that has had some; callers are those that tokens were made for.
-    own: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+    /// Of each caller that has some, or waits for it: they hold it, and whoever comes next makes it anew.
+    own: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
 }
 
 impl Shares {
@@ -115,8 +115,13 @@ impl Shares {
 
     fn own(&self, caller: &str) -> Arc<Semaphore> {
         let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = self.room.most as usize;
-        known.entry(caller.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
+        if let Some(own) = known.get(caller).and_then(Weak::upgrade) {
+            return own;
+        }
+        known.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.room.most as usize));
+        known.insert(caller.to_owned(), Arc::downgrade(&own));
+        own
     }
 
     /// One permit of a caller; none where it was not free for too long.
@@ -215,6 +220,19 @@ mod tests {
         drop(room.take(&other, 8 << 10).await.unwrap());
         drop(first);
         waits.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn callers_that_hold_nothing_are_forgotten_and_those_that_do_keep_their_limit() {
+        let shares = Shares::of_all(1, 4, Duration::from_millis(1));
+        let held = shares.turn("stays").await.unwrap();
+        for caller in 0..100 {
+            shares.turn(&format!("passes {caller}")).await.unwrap();
+        }
+        assert_eq!(shares.own.lock().unwrap().len(), 2, "who stays, and the last to pass");
+        assert!(shares.turn("stays").await.is_none(), "its one turn is taken");
+        drop(held);
+        shares.turn("stays").await.unwrap();
     }
 
     #[tokio::test]
