@@ -116,7 +116,7 @@ fn an_input_and_a_parent_of_one_text_are_told_apart() {
         solver.insert_row(new, [("reward", 1.0.into())]).unwrap();
     }
     let rows = sorted_lines(&run.session, "SELECT group_key, count(*) AS n FROM solver GROUP BY 1");
-    assert_eq!(rows, ["group_key,n", "/solver/q_0_0,1", "solver/q_0_0,2"]);
+    assert_eq!(rows, ["/solver/q_0_0,1", "group_key,n", "solver/q_0_0,2"], "as characters come");
     let one = "SELECT sample_id FROM solver WHERE group_key = '/solver/q_0_0'";
     assert_eq!(sorted_lines(&run.session, one), ["sample_id", "solver/q_0_0_1_0"]);
 }
