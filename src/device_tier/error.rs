@@ -11,7 +11,7 @@ pub enum DeviceTierError {
     /// The objects refused: a version that is not there, a conflict, no room. It says what to do next.
     #[error(transparent)]
     Objects(#[from] client::Error),
-    /// A copy of the device failed, or the device has.
+    /// The device gives no stream, a copy of it failed, or the device has: the source says which, and what to do.
     #[error("the device did not copy: {0}; what was to be set is not there")]
     Device(#[from] trainer::Error),
     /// There is no host memory for pieces to pass through. Nothing was moved, and the device goes on.

@@ -38,7 +38,7 @@ impl<D: Copies> Ring<D> {
         let slots = (0..SLOTS).map(|_| device.allocate_host(piece_values)).collect::<Result<_, _>>()?;
         let chunks = piece_values.div_ceil(CHUNK_VALUES);
         let summed = device.allocate_host(DIRECT * chunks)?;
-        let [copies, sums] = [(); 2].map(|()| device.stream());
+        let (copies, sums) = (device.stream()?, device.stream()?);
         device.prepare_sums(&sums, chunks)?;
         Ok(Ring { slots, piece: vec![0.0; piece_values], copies, sums, summed, chunks })
     }

@@ -1,4 +1,4 @@
-//! Moves for whose pieces there is no host memory: refused before anything moves, and made when there is.
+//! Moves for which there is no host memory or no stream: refused before anything moves, and made when there is.
 
 use forebay::client::Objects;
 use forebay::store::*;
@@ -83,6 +83,26 @@ fn an_exchange_without_host_memory_leaves_the_old_state_where_it_is() {
         assert!(read(&device, &buffer) == new, "host memory {fault}");
         assert_eq!(get(&tier, "solver", &mut buffer).unwrap(), done.set);
         assert!(read(&device, &buffer) == old, "host memory {fault}");
+    }
+}
+
+/// A ring has a stream for copies and one for sums.
+// FX-66, FX-69
+#[test]
+fn a_move_without_a_stream_is_refused_and_the_next_try_does() {
+    let world = World::new();
+    let objects = world.embedded();
+    let all = values(7, LENGTH);
+    for fault in 0..2 {
+        let options = StandInOptions { stream_faults: vec![fault], ..StandInOptions::default() };
+        let device = StandInDevice::new(options);
+        let tier = DeviceTier::new(device.clone(), objects.clone()).piece_chunks(1);
+        let (key, buffer) = (format!("solver.{fault}"), loaded(&device, &all));
+        let refused = set(&tier, &key, &buffer, LENGTH).unwrap_err();
+        assert!(matches!(refused, DeviceTierError::Device(Error::Stream { .. })), "{refused:?}");
+        assert!(objects.get(&key, Which::Latest).is_err(), "{key}");
+        assert_eq!((device.check(), tier.pinned_bytes()), (Ok(()), 0));
+        assert_eq!(set(&tier, &key, &buffer, LENGTH).unwrap(), 1);
     }
 }
 

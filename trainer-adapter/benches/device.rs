@@ -143,7 +143,7 @@ fn copies_of(
     buffer: &mut CudaBuffer,
     host: &mut CudaHost,
 ) -> Result<f64, Error> {
-    let stream = device.stream();
+    let stream = device.stream()?;
     seconds(device, || {
         let mut last = None;
         for first in (0..VALUES).step_by(chunk) {

@@ -189,7 +189,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
     let cases: [(&str, Order); 7] = [
         ("a new chunk over an old one that is still leaving", |scene, right| {
             let Scene { device, buffer, incoming, outgoing } = scene;
-            let (out, back) = (device.stream(), device.stream());
+            let (out, back) = (device.stream().unwrap(), device.stream().unwrap());
             let left = device.copy_to_host_async(&out, buffer, outgoing, WHOLE);
             if right {
                 device.stream_after(&back, &left);
@@ -201,7 +201,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
         }),
         ("reading what has not come", |scene, right| {
             let Scene { device, buffer, outgoing, .. } = scene;
-            let left = device.copy_to_host_async(&device.stream(), buffer, outgoing, WHOLE);
+            let left = device.copy_to_host_async(&device.stream().unwrap(), buffer, outgoing, WHOLE);
             if right {
                 device.wait(&left).unwrap();
             }
@@ -209,7 +209,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
         }),
         ("arithmetic on what has not come", |scene, right| {
             let Scene { device, buffer, incoming, .. } = scene;
-            let came = device.copy_to_device_async(&device.stream(), incoming, buffer, WHOLE);
+            let came = device.copy_to_device_async(&device.stream().unwrap(), incoming, buffer, WHOLE);
             if right {
                 device.compute_after(&came).unwrap();
             }
@@ -220,7 +220,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
         }),
         ("arithmetic over what is still leaving", |scene, right| {
             let Scene { device, buffer, outgoing, .. } = scene;
-            let left = device.copy_to_host_async(&device.stream(), buffer, outgoing, WHOLE);
+            let left = device.copy_to_host_async(&device.stream().unwrap(), buffer, outgoing, WHOLE);
             if right {
                 device.compute_after(&left).unwrap();
             }
@@ -230,7 +230,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
         }),
         ("host memory filled again while it is read", |scene, right| {
             let Scene { device, buffer, incoming, .. } = scene;
-            let came = device.copy_to_device_async(&device.stream(), incoming, buffer, WHOLE);
+            let came = device.copy_to_device_async(&device.stream().unwrap(), incoming, buffer, WHOLE);
             if right {
                 device.wait(&came).unwrap();
             }
@@ -241,8 +241,8 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
         ("two copies into one place", |scene, right| {
             let Scene { device, buffer, incoming, .. } = scene;
             let other = on_host(device, &values(6, LENGTH));
-            let one = device.stream();
-            let two = if right { one } else { device.stream() };
+            let one = device.stream().unwrap();
+            let two = if right { one } else { device.stream().unwrap() };
             let first = device.copy_to_device_async(&one, incoming, buffer, WHOLE);
             let second = device.copy_to_device_async(&two, &other, buffer, WHOLE);
             device.wait(&first).unwrap();
@@ -251,7 +251,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
         }),
         ("an event of another copy", |scene, right| {
             let Scene { device, buffer, incoming, outgoing } = scene;
-            let (out, back) = (device.stream(), device.stream());
+            let (out, back) = (device.stream().unwrap(), device.stream().unwrap());
             let half = |first| CopyRange { device_offset: first, host_offset: first, length: LENGTH / 2 };
             let first = device.copy_to_host_async(&out, buffer, outgoing, half(0));
             let second = device.copy_to_host_async(&out, buffer, outgoing, half(LENGTH / 2));
@@ -275,7 +275,7 @@ fn a_wrong_order_shows_in_every_seed_and_a_right_one_in_none() {
 #[test]
 fn poison_goes_when_the_event_is_done() {
     let Scene { device, buffer, mut outgoing, .. } = Scene::new(3);
-    let left = device.copy_to_host_async(&device.stream(), &buffer, &mut outgoing, WHOLE);
+    let left = device.copy_to_host_async(&device.stream().unwrap(), &buffer, &mut outgoing, WHOLE);
     drop(buffer);
     let mut polls = 0;
     while !device.is_done(&left).unwrap() {
@@ -360,7 +360,7 @@ fn a_failed_copy_into_pinned_memory_is_told() {
     let device = StandInDevice::new(StandInOptions { faults: vec![0], ..StandInOptions::default() });
     let (buffer, mapped) = (on_device(&device, &values(1, LENGTH)), pinned::Mapped::new(LENGTH));
     let memory = device.pin(mapped.foreign(true)).unwrap();
-    let event = device.copy_to_pinned_async(&device.stream(), &buffer, &memory, WHOLE);
+    let event = device.copy_to_pinned_async(&device.stream().unwrap(), &buffer, &memory, WHOLE);
     assert!(matches!(device.wait(&event), Err(Error::Copy { .. })));
     assert!(is_poisoned(&mapped.read()));
 }
@@ -382,7 +382,7 @@ fn a_sum_that_races_with_a_copy_shows_in_every_seed() {
             let device = stand_in(seed);
             let mut buffer = on_device(&device, &values(1, LENGTH));
             let (mut sums, next) = (device.allocate_host(1).unwrap(), on_host(&device, &values(2, LENGTH)));
-            let [one, other] = [device.stream(), device.stream()];
+            let [one, other] = [device.stream().unwrap(), device.stream().unwrap()];
             let summed = device.sum_up_async(&one, &buffer, (0..LENGTH, LENGTH), &mut sums, 0);
             if is_ordered {
                 device.stream_after(&other, &summed);

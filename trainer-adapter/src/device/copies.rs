@@ -12,6 +12,12 @@
 //!
 //! A handle may be dropped while copies are under way: they keep the memory that they use.
 //!
+//! What a device cannot give, host memory or a stream, is told to who asks for it, before anything moves, and the device goes on. So it
+//! does after a copy that it did not take: the copy's event fails with [`Error::Copy`], and the copy can be made again. An order that
+//! cannot be made ([`Copies::stream_after`], [`Copies::computed`]) is the device's failure, for what was to come after would come at any
+//! time; so is whatever breaks the device itself, as a GPU's context stays broken. From then on everything fails with
+//! [`Error::Device`]: take another device.
+//!
 //! Memory that somebody else has mapped can be *pinned* where it lies ([`Copies::pin`]), so that copies go to and from it without a piece
 //! of host memory between. That costs about a second for a few GiB, so it is for memory that stays: once for each mapping, not for each
 //! copy.
@@ -93,7 +99,10 @@ pub trait Copies: Device {
     fn read_host(&self, host: &Self::Host, offset: usize, values: &mut [f32]);
 
     /// A stream of its own. One a direction is enough to fill a bus.
-    fn stream(&self) -> Self::Stream;
+    ///
+    /// # Errors
+    /// [`Error::Stream`] if there is none to be had: the device goes on. [`Error::Device`] if it has failed.
+    fn stream(&self) -> Result<Self::Stream, Error>;
     /// Queues a copy from the device to the host.
     fn copy_to_host_async(
         &self,
@@ -164,16 +173,16 @@ pub trait Copies: Device {
     /// All arithmetic that the device is given from now on comes after `event`.
     ///
     /// # Errors
-    /// [`Error::Copy`] if it is known already that the copy failed.
+    /// [`Error::Copy`] if it is known already that the copy failed, [`Error::Device`] if the device has.
     fn compute_after(&self, event: &Self::Event) -> Result<(), Error>;
     /// Whether the event is done.
     ///
     /// # Errors
-    /// [`Error::Copy`] if the copy failed.
+    /// [`Error::Copy`] if the copy failed, [`Error::Device`] if the device has.
     fn is_done(&self, event: &Self::Event) -> Result<bool, Error>;
     /// Waits until the event is done.
     ///
     /// # Errors
-    /// [`Error::Copy`] if the copy failed; what [`Self::sum_up_async`] says of its own.
+    /// [`Error::Copy`] if the copy failed, [`Error::Device`] if the device has; what [`Self::sum_up_async`] says of its own.
     fn wait(&self, event: &Self::Event) -> Result<(), Error>;
 }

@@ -24,7 +24,7 @@ pub struct Exchanged<'a, D: Copies> {
 ///
 /// # Errors
 /// [`Error::Config`] if the chunks have no values, or one of the three memories has fewer values than are to be exchanged: nothing was
-/// copied then. [`Error::Copy`] if a copy failed. Then what the buffers and `outgoing` hold is undefined; `incoming` is as it was.
+/// copied then, nor with [`Error::Stream`]. [`Error::Copy`] if a copy failed, [`Error::Device`] if the device has. Then what the buffers and `outgoing` hold is undefined; `incoming` is as it was.
 pub fn exchange<D: Copies>(
     device: &D,
     state: &mut [Exchanged<'_, D>],
@@ -34,7 +34,7 @@ pub fn exchange<D: Copies>(
         return Err(Error::Config { field: "chunk_values", value: "0".into(), reason: "has to be positive" });
     }
     state.iter().enumerate().try_for_each(|(number, part)| check_length(device, number, part))?;
-    let (out, back) = (device.stream(), device.stream());
+    let (out, back) = (device.stream()?, device.stream()?);
     device.stream_after(&out, &device.computed());
     let mut events = Vec::new();
     for part in state {

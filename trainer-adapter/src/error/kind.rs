@@ -44,6 +44,7 @@ impl Error {
             | Self::RankFailed { .. }
             | Self::Copy { .. }
             | Self::HostMemory { .. }
+            | Self::Stream { .. }
             | Self::Share { .. }
             | Self::Pin { .. }
             | Self::Device { .. }

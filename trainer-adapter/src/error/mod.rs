@@ -248,6 +248,14 @@ pub enum Error {
         /// What the device said.
         reason: String,
     },
+    /// The device has no stream to give, a queue of copies. Nothing was queued, and the device goes on.
+    #[error(
+        "the device gives no stream: {reason}; let go of streams, or of memory of the device, here or in other processes"
+    )]
+    Stream {
+        /// What the device said.
+        reason: String,
+    },
     /// Memory of the device cannot be shared between processes as it was asked for. The device goes on.
     #[error("memory of the device is not shared: {reason}")]
     Share {
@@ -260,8 +268,11 @@ pub enum Error {
         /// What the device said.
         reason: String,
     },
-    /// The device has failed, and what it has computed since is undefined: take another, and restore a stored state on it.
-    #[error("the device failed: {0}")]
+    /// The device has failed for good, and what it has computed since is undefined: take another, or this one in a new process, and
+    /// restore a stored state on it.
+    #[error(
+        "the device failed: {0}; take another, or this one in a new process, and restore a stored state on it"
+    )]
     Device(#[from] crate::device::cuda::CudaError),
     /// There is nothing to apply: accumulate first.
     #[error("the gradient cache is empty, there is no update to apply")]

@@ -13,6 +13,7 @@ use super::form::{ClassForm, TargetPart};
 use super::step::Step;
 use super::wanted::{Got, ReaderCounts, ReaderOptions, Source, Stamp, Wanted, Which};
 use crate::device::Share;
+use crate::error::Error;
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -110,9 +111,9 @@ impl<D: Share> Reader<D> {
     }
 
     /// A stream for the copies of one get.
-    pub(super) fn stream(&self) -> D::Stream {
+    pub(super) fn stream(&self) -> Result<D::Stream, Error> {
         let kept = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| self.device.stream())
+        kept.map_or_else(|| self.device.stream(), Ok)
     }
 
     /// Keeps a stream whose copies are over.

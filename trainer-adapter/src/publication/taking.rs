@@ -76,7 +76,7 @@ impl<D: Share> Reader<D> {
         of: &[usize],
     ) -> Result<(), PublicationError> {
         let (device, classes) = (&self.device, held.grant.form.classes.iter().zip(&held.grant.places));
-        let stream = self.stream();
+        let stream = self.stream()?;
         device.stream_after(&stream, &device.computed());
         let mut events = Vec::with_capacity(targets.len());
         for (((class, place), memory), at) in classes.zip(&held.memories).zip(of) {

@@ -149,7 +149,10 @@ impl<D: Share> Publisher<D> {
         parts: &[PublishedPart<'_, D>],
     ) -> Result<Option<u64>, PublicationError> {
         let device = &self.device;
-        let stream = writer.stream.get_or_insert_with(|| device.stream());
+        let stream = match &mut writer.stream {
+            Some(stream) => stream,
+            none => none.insert(device.stream()?),
+        };
         let (Some(slot), Some((firsts, _))) = (&mut writer.slots[slot], form.places()) else {
             return Ok(None);
         };

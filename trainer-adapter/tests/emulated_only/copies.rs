@@ -41,7 +41,8 @@ fn an_exchange_moves_every_value() {
 #[test]
 fn copies_are_late_and_keep_the_memory_that_they_use() {
     let device = emulated(ProductType::Float32);
-    let (stream, range) = (device.stream(), CopyRange { device_offset: 3, host_offset: 1, length: 90 });
+    let (stream, range) =
+        (device.stream().unwrap(), CopyRange { device_offset: 3, host_offset: 1, length: 90 });
     let (one, mut out) = (buffer(&device, 1, 100), device.allocate_host(100).unwrap());
     let left = device.copy_to_host_async(&stream, &one, &mut out, range);
     assert_eq!(host_values(&device, &out, 100), [0.0; 100], "the emulation is as late as it may be");
@@ -56,7 +57,7 @@ fn copies_are_late_and_keep_the_memory_that_they_use() {
     drop((out, stream));
     device.wait(&dropped).unwrap();
     let (one, mut out, stream) =
-        (buffer(&device, 1, 100), device.allocate_host(100).unwrap(), device.stream());
+        (buffer(&device, 1, 100), device.allocate_host(100).unwrap(), device.stream().unwrap());
     let _ = device.copy_to_host_async(&stream, &one, &mut out, range);
     drop((one, out, stream, device));
 }
@@ -69,7 +70,7 @@ fn arithmetic_and_copies_are_ordered_by_events() {
     let (source, mut sum) = (buffer(&device, 1, 50), buffer(&device, 2, 50));
     let mut out = device.allocate_host(50).unwrap();
     device.accumulate(&source, &mut sum);
-    let (stream, computed) = (device.stream(), device.computed());
+    let (stream, computed) = (device.stream().unwrap(), device.computed());
     device.stream_after(&stream, &computed);
     let left = device.copy_to_host_async(&stream, &sum, &mut out, whole);
     device.wait(&left).unwrap();

@@ -138,6 +138,7 @@ fn a_broken_gpu_is_an_error_and_never_a_number() {
     trainer.accumulate(&unit(0)).unwrap();
     let policy = trainer.policy();
     let [incoming, mut outgoing] = [(); 2].map(|()| device.allocate_host(9).unwrap());
+    let (stream, mut buffer) = (device.stream().unwrap(), device.allocate(9));
     assert_eq!(device.check(), Ok(()));
 
     break_first(&libraries);
@@ -156,9 +157,12 @@ fn a_broken_gpu_is_an_error_and_never_a_number() {
     assert!(policy.values(&device).iter().all(|value| value.is_nan()));
 
     refused(device.allocate_host(9).map(drop).unwrap_err());
-    let mut buffer = device.allocate(9);
+    refused(device.stream().map(drop).unwrap_err());
+    let whole = CopyRange { device_offset: 0, host_offset: 0, length: 9 };
+    let copied = device.copy_to_device_async(&stream, &incoming, &mut buffer, whole);
+    refused(device.wait(&copied).unwrap_err());
     let part = Exchanged { buffer: &mut buffer, outgoing: &mut outgoing, incoming: &incoming, length: 9 };
-    assert!(matches!(exchange(&device, &mut [part], 4), Err(Error::Copy { .. })));
+    refused(exchange(&device, &mut [part], 4).unwrap_err());
 }
 
 /// A buffer that no GPU has room for is an error of whoever would use it.
@@ -186,7 +190,7 @@ fn a_device_that_has_failed_waits_for_what_it_was_given_before() {
                 .unwrap();
         let (source, mapped) = (crate::operations::buffer(&device, 1, 100), crate::pinned::Mapped::new(100));
         let pinned = device.pin(mapped.foreign(true)).unwrap();
-        let stream = device.stream();
+        let stream = device.stream().unwrap();
         device.stream_after(&stream, &device.computed());
         let range = CopyRange { device_offset: 0, host_offset: 0, length: 100 };
         let event = device.copy_to_pinned_async(&stream, &source, &pinned, range);
@@ -206,7 +210,7 @@ fn sums_take_no_memory_of_the_device() {
     let libraries = apart("summed");
     let device =
         CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
-    let (source, stream) = (crate::operations::buffer(&device, 1, 5000), device.stream());
+    let (source, stream) = (crate::operations::buffer(&device, 1, 5000), device.stream().unwrap());
     device.stream_after(&stream, &device.computed());
     super::sharing::set_longest(&libraries, 0);
     let mut host = device.allocate_host(5).unwrap();

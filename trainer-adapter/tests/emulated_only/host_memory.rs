@@ -9,7 +9,7 @@ use crate::operations::{buffer, random};
 
 const PLENTY: usize = 64 << 30;
 
-fn opened(libraries: &CudaLibraries) -> CudaDevice {
+pub(super) fn opened(libraries: &CudaLibraries) -> CudaDevice {
     CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap()
 }
 
@@ -65,7 +65,7 @@ fn host_memory_of_a_device_that_has_failed_is_refused_as_the_devices_failure() {
 fn sums_without_host_memory_are_refused_and_those_that_were_prepared_need_no_more() {
     let libraries = apart("sums-prepared");
     let device = opened(&libraries);
-    let (source, stream) = (buffer(&device, 1, 5000), device.stream());
+    let (source, stream) = (buffer(&device, 1, 5000), device.stream().unwrap());
     device.stream_after(&stream, &device.computed());
     let mut host = device.allocate_host(5).unwrap();
     set_longest_pinned(&libraries, 0);

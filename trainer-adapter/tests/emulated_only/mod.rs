@@ -6,4 +6,5 @@ mod copies;
 mod failures;
 mod host_memory;
 mod launches;
+mod refused;
 mod sharing;

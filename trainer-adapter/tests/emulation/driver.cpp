@@ -407,8 +407,17 @@ CALL cuMemsetD8Async(uint64_t address, unsigned char value, size_t bytes, void* 
     return SUCCESS;
 }
 
+// For tests: so many of the next streams and events are refused.
+int handles_refused = 0;
+CALL emulation_refuse_handles(int count) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    handles_refused = count;
+    return SUCCESS;
+}
+
 CALL cuStreamCreate(void** stream, unsigned) {
     GUARDED
+    if (handles_refused > 0) return --handles_refused, OUT_OF_MEMORY;
     *stream = new std::shared_ptr<Stream>(new Stream{bound});
     return SUCCESS;
 }
@@ -433,6 +442,7 @@ CALL cuStreamWaitEvent(void* stream, void* event, unsigned) {
 }
 CALL cuEventCreate(void** event, unsigned) {
     GUARDED
+    if (handles_refused > 0) return --handles_refused, OUT_OF_MEMORY;
     *event = new Event();
     return SUCCESS;
 }

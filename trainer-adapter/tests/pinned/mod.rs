@@ -53,7 +53,7 @@ pub(crate) fn values_go_out_and_in<D: Copies>(device: &D) {
     let mapped = Mapped::new(1000);
     mapped.write(&[-1.0; 1000]);
     let pinned = device.pin(mapped.foreign(true)).unwrap();
-    let (stream, length) = (device.stream(), 60);
+    let (stream, length) = (device.stream().unwrap(), 60);
     device.stream_after(&stream, &device.computed());
     let out = CopyRange { device_offset: 30, host_offset: 500, length };
     let left = device.copy_to_pinned_async(&stream, &source, &pinned, out);

@@ -35,7 +35,7 @@ fn shared_memory_is_computed_with_as_any_other_and_copied_from_where_it_was_impo
     let memory = device.import(device.export(&one).unwrap(), LENGTH).unwrap();
     device.accumulate(&buffer(&device, 2, LENGTH), &mut one);
     let expected: Vec<f32> = random(1, LENGTH).iter().zip(random(2, LENGTH)).map(|(a, b)| a + b).collect();
-    let (stream, mut target) = (device.stream(), device.allocate(LENGTH));
+    let (stream, mut target) = (device.stream().unwrap(), device.allocate(LENGTH));
     device.stream_after(&stream, &device.computed());
     let range = DeviceRange { source_offset: 7, target_offset: 11, length: 250_000 };
     let copied = device.copy_imported_async(&stream, &memory, &mut target, range);

@@ -21,7 +21,7 @@ pub(crate) fn sums_are_those_of_the_definition<D: Copies>(device: &D) {
         (0..VALUES as u32).map(|at| f32::from_bits(at.wrapping_mul(0x9E37_79B9) & 0x7F7F_FFFF)).collect();
     let mut buffer = device.allocate(VALUES);
     device.upload(&values, &mut buffer, 0);
-    let (stream, mut host) = (device.stream(), device.allocate_host(300).unwrap());
+    let (stream, mut host) = (device.stream().unwrap(), device.allocate_host(300).unwrap());
     device.stream_after(&stream, &device.computed());
     let cases = [
         (0..0, 5),

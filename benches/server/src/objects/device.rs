@@ -139,7 +139,7 @@ fn bare<D: Copies>(
     host: &mut D::Host,
     values: usize,
 ) -> Outcome<f64> {
-    let (stream, range) = (device.stream(), CopyRange { device_offset: 0, host_offset: 0, length: values });
+    let (stream, range) = (device.stream()?, CopyRange { device_offset: 0, host_offset: 0, length: values });
     seconds(device, || {
         let event = match is_out {
             true => device.copy_to_host_async(&stream, buffer, host, range),

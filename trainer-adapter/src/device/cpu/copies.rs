@@ -31,7 +31,9 @@ impl Copies for CpuDevice {
         self.download(host, offset, values);
     }
 
-    fn stream(&self) {}
+    fn stream(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     fn copy_to_host_async(&self, (): &(), source: &CpuBuffer, target: &mut CpuBuffer, range: CopyRange) {
         let CopyRange { device_offset, host_offset, length } = range;

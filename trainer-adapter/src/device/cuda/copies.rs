@@ -15,8 +15,7 @@ use crate::error::Error;
 /// A queue of copies.
 #[derive(Debug)]
 pub struct CudaStream {
-    /// None if the device had failed when it was asked for.
-    stream: Option<Stream>,
+    stream: Stream,
     /// Where sums leave what they find of the parts of their runs.
     pub(super) parts: Parts,
 }
@@ -28,20 +27,13 @@ pub struct CudaEvent(Place);
 #[derive(Debug, Clone)]
 enum Place {
     At(Arc<Event>),
-    /// The device had failed before it was reached.
-    Never,
-    /// What was to be queued was not, and the device goes on.
+    /// What was to be queued was not: the device has failed, or it did not take this and goes on.
     Refused(Arc<Error>),
 }
 
 const VALUE: usize = size_of::<f32>();
 
 impl CudaEvent {
-    /// Where the device has been given something; nothing if it had failed.
-    fn of(event: Option<Arc<Event>>) -> Self {
-        Self(event.map_or(Place::Never, Place::At))
-    }
-
     /// Of what the device was not given, for this reason.
     pub(super) fn refused(error: Error) -> Self {
         Self(Place::Refused(Arc::new(error)))
@@ -50,13 +42,9 @@ impl CudaEvent {
     fn place(&self) -> Option<&Event> {
         match &self.0 {
             Place::At(event) => Some(event),
-            Place::Never | Place::Refused(_) => None,
+            Place::Refused(_) => None,
         }
     }
-}
-
-fn failed(error: &CudaError) -> Error {
-    Error::Copy { reason: error.to_string() }
 }
 
 /// Where host memory begins, how many values it has, and what keeps it.
@@ -89,27 +77,36 @@ impl CudaDevice {
         })
     }
 
-    /// Queues what `work` does, and keeps the memory that it uses until that is done.
+    /// Queues what `work` does, and keeps the memory that it uses until that is done. What the device does not take is the event's to tell.
     pub(super) fn queued(
         &self,
         stream: &CudaStream,
         kept: [Kept; 2],
         work: impl FnOnce(&Stream) -> Result<(), CudaError>,
     ) -> CudaEvent {
-        let queued = self.queue.attempt(|| {
-            let Some(stream) = &stream.stream else { return Ok(None) };
-            let end = match work(stream).and_then(|()| stream.event()) {
-                Ok(end) => Arc::new(end),
-                Err(error) => {
-                    // Something may be under way, and nobody could tell when it ends: not before its memory is free.
-                    let _ = stream.wait();
-                    return Err(error);
-                }
-            };
-            self.queue.under_way.add(Copy { end: Arc::clone(&end), _kept: kept });
-            Ok(Some(end))
-        });
-        CudaEvent::of(queued.flatten())
+        if let Err(error) = self.check() {
+            return CudaEvent::refused(error);
+        }
+        let stream = &stream.stream;
+        match work(stream).and_then(|()| stream.event()) {
+            Ok(end) => {
+                let end = Arc::new(end);
+                self.queue.under_way.add(Copy { end: Arc::clone(&end), _kept: kept });
+                CudaEvent(Place::At(end))
+            }
+            Err(error) => {
+                // Something may be under way, and nobody could tell when it ends: not before its memory is free.
+                self.queue.attempt(|| stream.wait());
+                CudaEvent::refused(self.told(&error, |reason| Error::Copy { reason }))
+            }
+        }
+    }
+
+    /// What a refusal of the driver is told as: as the device's failure where it has failed, for then it refuses everything, and else as
+    /// what was refused. To wait for the device needs no memory, and says whether it has.
+    fn told(&self, error: &CudaError, refused: impl FnOnce(String) -> Error) -> Error {
+        self.queue.attempt(|| self.queue.stream.wait());
+        self.check().err().unwrap_or_else(|| refused(error.to_string()))
     }
 
     /// Pinned memory of so many values, of arbitrary contents.
@@ -120,12 +117,7 @@ impl CudaDevice {
         let refused = |reason: String| Error::HostMemory { values, reason };
         let no_address = || refused("so many have no address".to_owned());
         let bytes = values.checked_mul(VALUE).ok_or_else(no_address)?;
-        let stream = &self.queue.stream;
-        Pinned::new(stream.context(), bytes).map_err(|error| {
-            // A device that has failed refuses everything, this too. To wait for it needs no memory, and says whether it has.
-            self.queue.attempt(|| stream.wait());
-            self.check().err().unwrap_or_else(|| refused(error.to_string()))
-        })
+        Pinned::new(self.queue.stream.context(), bytes).map_err(|error| self.told(&error, refused))
     }
 
     /// Asks something of an event.
@@ -134,12 +126,10 @@ impl CudaDevice {
         event: &CudaEvent,
         ask: impl FnOnce(&Event) -> Result<T, CudaError>,
     ) -> Result<T, Error> {
-        if let Place::Refused(error) = &event.0 {
-            return Err(Error::clone(error));
+        match &event.0 {
+            Place::At(event) => Ok(self.queue.outcome(|| ask(event))?),
+            Place::Refused(error) => Err(Error::clone(error)),
         }
-        let asked = self.queue.attempt(|| event.place().map(ask).transpose()).flatten();
-        let unknown = || Error::Copy { reason: "the device had failed before it was queued".into() };
-        asked.ok_or_else(|| self.queue.check().map_or_else(|error| failed(&error), |()| unknown()))
     }
 }
 
@@ -182,9 +172,12 @@ impl Copies for CudaDevice {
         }
     }
 
-    fn stream(&self) -> CudaStream {
-        let stream = self.queue.attempt(|| Stream::new(self.queue.stream.context()));
-        CudaStream { stream, parts: Parts::default() }
+    fn stream(&self) -> Result<CudaStream, Error> {
+        self.check()?;
+        // Not by the queue: that there is none to be had is no failure of the device.
+        let made = Stream::new(self.queue.stream.context());
+        let stream = made.map_err(|error| self.told(&error, |reason| Error::Stream { reason }))?;
+        Ok(CudaStream { stream, parts: Parts::default() })
     }
 
     fn copy_to_host_async(
@@ -264,14 +257,16 @@ impl Copies for CudaDevice {
     }
 
     fn stream_after(&self, stream: &CudaStream, event: &CudaEvent) {
-        self.queue.attempt(|| match (&stream.stream, event.place()) {
-            (Some(stream), Some(event)) => stream.come_after(event),
-            _ => Ok(()),
-        });
+        if let Some(event) = event.place() {
+            self.queue.attempt(|| stream.stream.come_after(event));
+        }
     }
 
     fn computed(&self) -> CudaEvent {
-        CudaEvent::of(self.queue.attempt(|| self.queue.stream.event()).map(Arc::new))
+        match self.queue.outcome(|| self.queue.stream.event()) {
+            Ok(event) => CudaEvent(Place::At(Arc::new(event))),
+            Err(error) => CudaEvent::refused(error.into()),
+        }
     }
 
     fn compute_after(&self, event: &CudaEvent) -> Result<(), Error> {

@@ -51,12 +51,15 @@ impl Queue {
         self.fault().clone().map_or(Ok(()), Err)
     }
 
-    /// Does `work` unless the device has failed, and keeps its failure. `None` in both cases.
+    /// Does `work` unless the device has failed, and keeps its failure. The first failure in both cases.
+    pub(super) fn outcome<T>(&self, work: impl FnOnce() -> Result<T, CudaError>) -> Result<T, CudaError> {
+        self.check()?;
+        work().map_err(|error| self.fault().get_or_insert(error).clone())
+    }
+
+    /// The same for who cannot say that the device has failed: `None` then.
     pub(super) fn attempt<T>(&self, work: impl FnOnce() -> Result<T, CudaError>) -> Option<T> {
-        if self.fault().is_some() {
-            return None;
-        }
-        work().map_err(|error| self.fault().get_or_insert(error).clone()).ok()
+        self.outcome(work).ok()
     }
 
     pub(super) fn launches(&self) -> u64 {

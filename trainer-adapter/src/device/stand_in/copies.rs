@@ -101,8 +101,12 @@ impl Copies for StandInDevice {
         values.copy_from_slice(&self.seen(host)[offset..offset + values.len()]);
     }
 
-    fn stream(&self) -> usize {
-        self.schedule().stream()
+    fn stream(&self) -> Result<usize, Error> {
+        let number = self.shared.streams_asked.fetch_add(1, Ordering::Relaxed);
+        if self.shared.stream_faults.contains(&number) {
+            return Err(Error::Stream { reason: format!("stream {number} fails") });
+        }
+        Ok(self.schedule().stream())
     }
 
     fn copy_to_host_async(

@@ -4,7 +4,7 @@
 //! things show on it that a real device hides:
 //! - memory that a copy has not finished writing, as far as the reader can know, reads as poison ([`POISON_BITS`]);
 //! - two accesses that nothing orders leave poison, whichever came first this time;
-//! - a copy may fail, and says so when its event is asked for; host memory may not be had, and who asks for it is told.
+//! - a copy may fail, and says so when its event is asked for; host memory and streams may not be had, and who asks for them is told.
 //!
 //! Its shared memory is a memory file, so what is published from it really goes to other processes.
 //!
@@ -50,6 +50,8 @@ pub struct StandInOptions {
     pub sum_faults: Vec<usize>,
     /// Which host memories cannot be had, counted from 0 in the order in which they are asked for. Default none.
     pub host_faults: Vec<usize>,
+    /// Which streams cannot be had, counted from 0 in the order in which they are asked for. Default none.
+    pub stream_faults: Vec<usize>,
     /// How much memory of others may be pinned at a time. Default: any.
     pub pinned_bytes_max: u64,
     /// Its name among devices. Devices reach each other's memory whose names are the same up to the colon. Default `stand-in:0`.
@@ -67,6 +69,7 @@ impl Default for StandInOptions {
             faults: Vec::new(),
             sum_faults: Vec::new(),
             host_faults: Vec::new(),
+            stream_faults: Vec::new(),
             pinned_bytes_max,
             identity,
         }
@@ -90,6 +93,9 @@ struct Shared {
     /// How many host memories were asked for.
     hosts_asked: AtomicUsize,
     host_faults: Vec<usize>,
+    /// How many streams were asked for.
+    streams_asked: AtomicUsize,
+    stream_faults: Vec<usize>,
     pinned_bytes: AtomicU64,
     pinned_bytes_max: u64,
     identity: String,
@@ -99,17 +105,20 @@ impl StandInDevice {
     /// A device that behaves as the options say.
     pub fn new(options: StandInOptions) -> Self {
         let StandInOptions { threads, seed, copy_ticks_max, faults, sum_faults, .. } = options;
-        let StandInOptions { host_faults, pinned_bytes_max, identity, .. } = options;
+        let StandInOptions { host_faults, stream_faults, pinned_bytes_max, identity, .. } = options;
         let schedule = Mutex::new(Schedule::new(seed, copy_ticks_max, [faults, sum_faults]));
         let [busy, is_out_of_memory] = [(); 2].map(|()| AtomicBool::new(false));
         let [next_id, pinned_bytes] = [(); 2].map(|()| AtomicU64::new(0));
+        let [hosts_asked, streams_asked] = [(); 2].map(|()| AtomicUsize::new(0));
         let shared = Shared {
             schedule,
             busy,
             next_id,
             is_out_of_memory,
-            hosts_asked: AtomicUsize::new(0),
+            hosts_asked,
             host_faults,
+            streams_asked,
+            stream_faults,
             pinned_bytes,
             pinned_bytes_max,
             identity,
