@@ -298,6 +298,25 @@ fn a_failed_copy_is_an_error_and_can_be_made_again() {
     }
 }
 
+/// A length that the host has no memory for, or no addresses, is told to who asks, and the device goes on.
+#[test]
+fn memory_that_no_host_has_is_told_to_who_asks() {
+    fn is_refused<D: Copies>(device: &D) {
+        for length in [1 << 60, usize::MAX / 4, usize::MAX - 1, usize::MAX] {
+            for refused in [device.allocate_host(length).map(drop), device.try_allocate(length).map(drop)] {
+                let is_told = matches!(&refused, Err(Error::HostMemory { values, .. }) if *values == length);
+                assert!(is_told, "{length}: {refused:?}");
+            }
+        }
+        assert_eq!(
+            (device.check(), downloaded(device, &device.try_allocate(3).unwrap())),
+            (Ok(()), vec![0.0; 3])
+        );
+    }
+    is_refused(&CpuDevice::inline());
+    is_refused(&stand_in(0));
+}
+
 /// Three steps with whole and early groups: the state of the trainer, and what its policy then says.
 fn trained<D: Device>(device: &D) -> (Vec<u8>, Vec<Generation>) {
     let policy = Policy::initialise(device, &PolicyConfig::small(40), 7).unwrap();

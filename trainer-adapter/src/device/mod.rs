@@ -120,8 +120,20 @@ pub trait Device: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// A buffer of `length` zeros.
+    /// A buffer of `length` zeros. A device without memory for it has failed, as [`Self::check`] says.
+    ///
+    /// # Panics
+    /// If the device's memory is the host's, and there is none. [`Self::try_allocate`] is for lengths that a caller decides.
     fn allocate(&self, length: usize) -> Self::Buffer;
+    /// The same for who can say that it is not to be had: for a length that a configuration or a state decides.
+    ///
+    /// # Errors
+    /// [`Error::HostMemory`] if the device's memory is the host's, and there is none; the device goes on. [`Error::Device`] if the device has
+    /// failed, for want of memory too.
+    fn try_allocate(&self, length: usize) -> Result<Self::Buffer, Error> {
+        let buffer = self.allocate(length);
+        self.check().map(|()| buffer)
+    }
     /// How many values the buffer has room for.
     fn length(&self, buffer: &Self::Buffer) -> usize;
     /// Copies host values into the buffer from `offset` on.

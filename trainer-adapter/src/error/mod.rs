@@ -238,9 +238,9 @@ pub enum Error {
         /// What the device said.
         reason: String,
     },
-    /// Host memory that copies go to and from cannot be had. The device goes on.
+    /// Host memory cannot be had, that copies go to and from or that is the device's own. The device goes on.
     #[error(
-        "no host memory for {values} values of 4 bytes each: {reason}; let go of pinned memory, here or in other processes, or ask for less"
+        "no host memory for {values} values of 4 bytes each: {reason}; let go of memory, of pinned memory above all, here or in other processes, or ask for less"
     )]
     HostMemory {
         /// How many values it was to have.

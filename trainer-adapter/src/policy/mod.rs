@@ -23,6 +23,7 @@ pub use layout::{ParameterLayout, Tensor};
 pub use safetensors::StoredType;
 pub(crate) use safetensors::f32_bytes;
 
+use crate::device::cpu::CpuBuffer;
 use crate::device::{Device, Matrix};
 use crate::error::Error;
 use crate::random;
@@ -83,11 +84,11 @@ impl<D: Device> Policy<D> {
     /// A pure function of configuration and seed.
     ///
     /// # Errors
-    /// [`Error::Config`] if the configuration is not valid.
+    /// [`Error::Config`] if the configuration is not valid; otherwise as [`Self::from_values`].
     pub fn initialise(device: &D, config: &PolicyConfig, seed: u64) -> Result<Self, Error> {
         config.validate()?;
         let layout = ParameterLayout::new(config);
-        let mut values = vec![0.0; layout.length()];
+        let mut values = CpuBuffer::try_zeros(layout.length())?;
         for (stream, tensor) in layout.tensors().iter().enumerate() {
             let part = &mut values[tensor.offset..tensor.offset + tensor.length()];
             if tensor.shape.len() == 2 {
@@ -105,7 +106,7 @@ impl<D: Device> Policy<D> {
     ///
     /// # Errors
     /// [`Error::Config`] if the configuration is not valid, [`Error::Tensor`] if there are too few or too many values,
-    /// [`Error::Device`] if the device has failed (out of memory, say).
+    /// [`Error::HostMemory`] or [`Error::Device`] if there is no memory for them, or the device has failed.
     pub fn from_values(
         device: &D,
         config: &PolicyConfig,
@@ -118,7 +119,7 @@ impl<D: Device> Policy<D> {
             let reason = format!("{} values, the configuration has {}", values.len(), layout.length());
             return Err(Error::Tensor { name: "parameters".into(), reason });
         }
-        let mut parameters = device.allocate(values.len());
+        let mut parameters = device.try_allocate(values.len())?;
         device.upload(values, &mut parameters, 0);
         Self::from_buffer(device, config, parameters, version)
     }
@@ -133,7 +134,7 @@ impl<D: Device> Policy<D> {
         config.validate()?;
         let layout = ParameterLayout::new(config);
         let table = rotary_table(config);
-        let mut rotary = device.allocate(table.len());
+        let mut rotary = device.try_allocate(table.len())?;
         device.upload(&table, &mut rotary, 0);
         let shape = Arc::new(Shape { config: config.clone(), layout, rotary });
         let policy = Self::from_parameters(device, shape, parameters, version);

@@ -61,11 +61,12 @@ impl<D: Device> Trainer<D> {
     /// A trainer that begins at `policy`, with moments of zero.
     ///
     /// # Errors
-    /// [`Error::Config`] if an option is not valid.
+    /// [`Error::Config`] if an option is not valid; [`Error::HostMemory`] or [`Error::Device`] if there is no memory for the moments, or
+    /// the device has failed.
     pub fn new(device: &D, policy: Policy<D>, options: TrainerOptions) -> Result<Self, Error> {
         options.validate()?;
         let length = policy.layout().length();
-        let moments = (device.allocate(length), device.allocate(length));
+        let moments = (device.try_allocate(length)?, device.try_allocate(length)?);
         Self::with_moments(device, policy, options, moments)
     }
 

@@ -180,6 +180,21 @@ fn memory_that_runs_out_is_an_error() {
     assert!(error.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
 }
 
+/// So is one that no memory has addresses for.
+#[test]
+fn memory_without_addresses_is_an_error() {
+    let libraries = apart("addresses");
+    let opened =
+        || CudaDevice::open(&CudaOptions { libraries: libraries.clone(), ..CudaOptions::default() }).unwrap();
+    let expected = Err(Error::Device(CudaError::NoAddress { values: usize::MAX }));
+    let device = opened();
+    assert_eq!(device.try_allocate(usize::MAX).map(drop), expected);
+    assert_eq!(device.check(), expected);
+    let device = opened();
+    drop(device.allocate_sums(usize::MAX, 20, 4));
+    assert_eq!(device.check(), expected);
+}
+
 /// What was under way when the device failed is over when it was waited for: its memory may be another's then.
 #[test]
 fn a_device_that_has_failed_waits_for_what_it_was_given_before() {

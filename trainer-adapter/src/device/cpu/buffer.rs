@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use super::shared::SharedMemory;
 use super::simd::LANES;
 use crate::device::{Matrix, MatrixMut};
+use crate::error::Error;
 
 const ALIGNMENT: usize = 64;
 
@@ -23,10 +24,24 @@ enum Backing {
 
 impl CpuBuffer {
     /// `length` zeros.
+    ///
+    /// # Panics
+    /// If the system has no memory for them; [`Self::try_zeros`] says so instead.
     pub fn zeros(length: usize) -> Self {
-        let values = vec![0.0; length + LANES];
+        Self::try_zeros(length).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// `length` zeros.
+    ///
+    /// # Errors
+    /// [`Error::HostMemory`] if the system has no memory for them.
+    pub fn try_zeros(length: usize) -> Result<Self, Error> {
+        let (mut values, room) = (Vec::new(), length.saturating_add(LANES));
+        let reserved = values.try_reserve_exact(room);
+        reserved.map_err(|refused| Error::HostMemory { values: length, reason: refused.to_string() })?;
+        values.resize(room, 0.0);
         let start = values.as_ptr().align_offset(ALIGNMENT).min(LANES);
-        Self(Backing::Own { values, start, length })
+        Ok(Self(Backing::Own { values, start, length }))
     }
 
     /// `length` zeros that other processes may be shown.

@@ -30,6 +30,7 @@ use super::{
     AdamWStep, AttentionHeads, CacheRow, Device, Direction, Linear, Matrix, MatrixMut, RowRule,
     SharedAttention,
 };
+use crate::error::Error;
 
 type In<'a> = Matrix<'a, CpuBuffer>;
 type Out<'a> = MatrixMut<'a, CpuBuffer>;
@@ -84,6 +85,10 @@ impl Device for CpuDevice {
 
     fn allocate(&self, length: usize) -> CpuBuffer {
         CpuBuffer::zeros(length)
+    }
+
+    fn try_allocate(&self, length: usize) -> Result<CpuBuffer, Error> {
+        CpuBuffer::try_zeros(length)
     }
 
     fn length(&self, buffer: &CpuBuffer) -> usize {

@@ -43,10 +43,7 @@ impl Device for CudaDevice {
 
     /// Waits for the device, so that copies in other streams need not come after it.
     fn allocate(&self, length: usize) -> CudaBuffer {
-        let memory = Arc::new(
-            self.queue
-                .allocate(length.checked_mul(VALUE).expect("a buffer of so many values has an address")),
-        );
+        let memory = Arc::new(self.queue.allocate_values(length, VALUE));
         let mut buffer = CudaBuffer { memory, length };
         self.clear(&mut buffer, 0, length);
         if length > 0 {

@@ -60,6 +60,12 @@ pub enum CudaError {
         /// What it does not have.
         missing: &'static str,
     },
+    /// A buffer was asked for that is longer than there are addresses.
+    #[error("{values} values are more than memory has addresses for")]
+    NoAddress {
+        /// How many values it was to have.
+        values: usize,
+    },
     /// A call failed.
     #[error("{call} failed: {name} ({code})")]
     Call {

@@ -77,7 +77,7 @@ impl CudaDevice {
 
     pub(super) fn allocate_sums_on(&self, values: usize, fraction_bits: u32, terms_max: usize) -> CudaSums {
         let limit = (1_u64 << 62) as f64 / terms_max.max(1) as f64;
-        let memory = self.queue.allocate(size_of::<i64>() * values);
+        let memory = self.queue.allocate_values(values, size_of::<i64>());
         if values > 0 {
             // SAFETY: as said above.
             self.queue

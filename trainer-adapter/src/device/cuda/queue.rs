@@ -68,7 +68,15 @@ impl Queue {
 
     /// Memory of arbitrary contents.
     pub(super) fn allocate(&self, bytes: usize) -> Allocation {
-        let made = self.attempt(|| Allocation::new(&self.stream, bytes));
+        self.allocate_values(bytes, 1)
+    }
+
+    /// The same for so many values of so many bytes each.
+    pub(super) fn allocate_values(&self, values: usize, value_bytes: usize) -> Allocation {
+        let made = self.attempt(|| {
+            let bytes = values.checked_mul(value_bytes).ok_or(CudaError::NoAddress { values })?;
+            Allocation::new(&self.stream, bytes)
+        });
         made.unwrap_or_else(|| Allocation::none(&self.stream))
     }
 

@@ -85,7 +85,7 @@ impl Copies for StandInDevice {
         if self.shared.host_faults.contains(&number) {
             return Err(Error::HostMemory { values: length, reason: format!("host memory {number} fails") });
         }
-        Ok(self.memory(length))
+        self.memory(length)
     }
 
     fn host_length(&self, host: &StandInBuffer) -> usize {

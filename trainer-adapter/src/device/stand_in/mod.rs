@@ -34,6 +34,7 @@ pub use schedule::{CopyWay, StandInEvent, TraceEntry};
 pub use share::StandInImported;
 
 use super::cpu::{CpuBuffer, CpuDevice};
+use crate::error::Error;
 
 /// How a stand-in behaves: plain data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,8 +147,8 @@ impl StandInDevice {
         self.shared.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn memory(&self, length: usize) -> StandInBuffer {
-        StandInBuffer::new(self.next_id(), CpuBuffer::zeros(length))
+    fn memory(&self, length: usize) -> Result<StandInBuffer, Error> {
+        Ok(StandInBuffer::new(self.next_id(), CpuBuffer::try_zeros(length)?))
     }
 
     fn next_id(&self) -> u64 {

@@ -79,7 +79,7 @@ impl<'r> Incoming<'r> {
         if head.values != length {
             return Err(head.refuse(format!("{} values, the {owner} has {length}", head.values)));
         }
-        let mut buffer = device.allocate(length);
+        let mut buffer = device.try_allocate(length)?;
         if let Some(values) = device.in_host_memory_mut(&mut buffer) {
             self.values(head, &mut values[..length])?;
             return Ok(buffer);
