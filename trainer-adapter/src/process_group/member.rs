@@ -9,9 +9,13 @@ use std::time::Duration;
 use super::cached::Cached;
 use super::launcher::{Launched, Launcher, RankExit, RankPlace};
 use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
+use super::timed::TimedLink;
 
 /// The longest name that [`socket`] gives.
 pub(super) const SOCKET_BYTES_MAX: usize = "400000-ffffffff.socket".len();
+
+/// How long a rank may take to take the word that it is to end: one whose link is full does not listen.
+const HEARS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A rank whose process was started.
 pub(super) struct Member {
@@ -56,9 +60,8 @@ impl Member {
 
     /// Waits for the rank's first word.
     pub(super) fn greet(&mut self, limit: Duration) -> Result<(), Fault> {
-        let limited = self.launched.link.set_time_limit(Some(limit));
-        limited.map_err(|error| self.fault(error))?;
-        match Answer::read(self.launched.link.as_mut()).map_err(|error| self.broken(&error))? {
+        let answer = Answer::read(&mut TimedLink::new(self.launched.link.as_mut(), limit));
+        match answer.map_err(|error| self.broken(&error))? {
             Answer::Hello { protocol, rank, .. } if protocol == PROTOCOL_VERSION && rank == self.rank => {
                 Ok(())
             }
@@ -69,13 +72,10 @@ impl Member {
         }
     }
 
-    /// Sends a command and waits for its answer.
+    /// Sends a command and waits for its answer; both together take no longer than the limit.
     pub(super) fn ask(&mut self, command: &Command, limit: Duration) -> Result<Answer, Fault> {
-        let link = self.launched.link.as_mut();
-        let answer = link
-            .set_time_limit(Some(limit))
-            .and_then(|()| command.write(link))
-            .and_then(|()| Answer::read(link));
+        let mut link = TimedLink::new(self.launched.link.as_mut(), limit);
+        let answer = command.write(&mut link).and_then(|()| Answer::read(&mut link));
         answer.map_err(|error| self.broken(&error))
     }
 
@@ -92,7 +92,7 @@ impl Member {
 
     /// Tells the rank to end; a rank that is gone need not be told.
     pub(super) fn tell_end(&mut self) {
-        let _ = Command::End.write(self.launched.link.as_mut());
+        let _ = Command::End.write(&mut TimedLink::new(self.launched.link.as_mut(), HEARS_WITHIN));
     }
 
     /// Waits for the end of the process, and brings it about after the limit.
@@ -161,3 +161,6 @@ pub(super) fn side_by_side<T: Send>(
         joined.collect()
     })
 }
+
+#[cfg(test)]
+mod tests;

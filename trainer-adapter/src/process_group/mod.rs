@@ -45,6 +45,7 @@ mod message;
 mod rank;
 mod setting;
 mod starting;
+mod timed;
 mod trajectory;
 mod wire;
 mod work;
