@@ -111,6 +111,14 @@ impl<L: Read + Write> RankLinks<L> {
         Ok(report)
     }
 
+    /// Has the exchange fail at every other rank, for rank 0 cannot take part.
+    pub(crate) fn refuse(&mut self, reason: &str) {
+        for (_, link) in &mut self.links {
+            let _ = Frame::read(link); // a rank that is still writing has to reach the end of its frame
+        }
+        self.tell(&Frame::Failed { rank: 0, reason: reason.to_owned() });
+    }
+
     /// Writes a frame to all links and gives the ranks that it did not reach.
     fn tell(&mut self, frame: &Frame) -> Vec<usize> {
         let lost = self.links.iter_mut().filter_map(|(rank, link)| frame.write(link).err().map(|_| *rank));
