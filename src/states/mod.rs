@@ -14,6 +14,7 @@
 //! have left that were killed. Whoever had set parts by then and has not committed them is another coordinator, whose commit is refused.
 
 mod part;
+mod spilled;
 #[cfg(test)]
 mod tests;
 
@@ -88,8 +89,9 @@ impl ObjectStates {
     }
 
     /// Brings every part to the disk when it is set, and every version before its commit is acknowledged, so that it survives a power
-    /// failure. A part that cannot be brought there is not staged, and leaves nothing in memory. A version that cannot is an error of its
-    /// commit, and is there all the same, for whoever asks: it survives the end of processes, as without. Default: false.
+    /// failure. A part that cannot be brought there is not staged, and leaves nothing in memory. A version that cannot is
+    /// [`StatesError::NotDurable`], and is taken back: the one before it is the newest again. It stays where it cannot be taken back, and
+    /// where the store has let go of the one before it (it keeps two versions unless told otherwise). Default: false.
     pub fn spills(mut self, spills: bool) -> Self {
         self.spills = spills;
         self
@@ -117,18 +119,6 @@ impl ObjectStates {
         self.objects.begin(key, newest, &layout)
     }
 
-    /// After a commit, before anybody is told of it. What another coordinator has removed by then has nothing to survive: a part's own
-    /// coordinator hears of it from its commit, and a version was committed whatever came after it.
-    fn keep(&self, key: &str, version: u64) -> client::Result<u64> {
-        if self.spills {
-            match self.objects.spill(key, Newest::Exact(version)) {
-                Err(error) if !is_absent(&error) => return Err(error),
-                _spilled_or_absent => {}
-            }
-        }
-        Ok(version)
-    }
-
     fn set_part(
         &self,
         object: &str,
@@ -151,29 +141,15 @@ impl ObjectStates {
         Ok(())
     }
 
-    /// Removes a part of which nobody is told, before its next try takes as much memory again. What cannot be removed is left to the next
-    /// commit of its key.
-    fn let_go(&self, object: &str, version: u64) {
-        if let Err(error) = self.objects.delete(object, version) {
-            tracing::warn!(%error, part = object, "a part that was not brought to the disk was not removed");
-        }
-    }
-
     fn set_version(&self, object: &str, bytes: &[u8], expected: u64) -> client::Result<u64> {
         let newest = if expected == 0 { Expected::Absent } else { Expected::Version(expected) };
         let mut filling = self.begin(object, bytes.len() as u64, newest)?;
         filling.write(TENSOR, 0, bytes)?;
         self.observer.reached(Boundary::ManifestWritten);
-        let version = match expected {
-            // Of a key that was forgotten, whose numbers do not come again, the first version is not version 1.
-            0 => filling.commit()?,
-            expected => filling.commit_as(expected.saturating_add(1))?,
-        };
+        // Numbers do not come again, neither those of a key that was forgotten nor that of a version that was taken back.
+        let version = filling.commit()?;
         self.observer.reached(Boundary::ManifestLinked);
-        // It was seen by now, and its number does not come again: it stays, and whoever looks finds it.
-        self.keep(object, version).inspect_err(|error| {
-            tracing::warn!(%error, object, version, "a state is set, and not on the disk: a power failure may take it");
-        })
+        Ok(version)
     }
 
     /// A version's record, and its number; nothing if there is none.
@@ -245,6 +221,7 @@ impl States for ObjectStates {
         let bytes = serde_json::to_vec(&record).map_err(|error| other("writing a state", error))?;
         match self.set_version(&object, &bytes, expected) {
             Ok(number) => {
+                self.keep_version(key, number, expected)?;
                 let previous = before.as_ref().map(|(_, record)| record);
                 remove_unnamed(
                     &self.objects,

@@ -33,8 +33,12 @@ fn what_another_coordinator_removed_before_it_was_spilled_is_no_failure_of_setti
 
 /// States that are brought to a disk, which fails when it is told to.
 fn on_a_disk() -> (SimulatedDisk, Store, ObjectStates) {
+    on_a_disk_that_keeps(2)
+}
+
+fn on_a_disk_that_keeps(versions: usize) -> (SimulatedDisk, Store, ObjectStates) {
     let disk = SimulatedDisk::default();
-    let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous);
+    let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(versions);
     let options = Options::default().disk(Arc::new(disk.clone())).objects(objects);
     let store = Store::open("/store", options).unwrap();
     let states = ObjectStates::new(Client::embedded(store.clone()).objects()).spills(true);
@@ -62,23 +66,51 @@ fn a_part_that_cannot_be_brought_to_the_disk_leaves_nothing_behind() {
     assert_eq!(states.read("solver", Which::Exact(1), "trainer").unwrap(), [1; 3000]);
 }
 
-#[test]
-fn a_version_that_cannot_be_brought_to_the_disk_is_told_and_is_there() {
-    let (disk, _store, states) = on_a_disk();
+/// The same states, whose disk is full from the moment on that a version is seen.
+fn filling_up(disk: &SimulatedDisk, states: &ObjectStates) -> ObjectStates {
     let full = disk.clone();
-    let states = states.observed(Observer::new(move |boundary| {
+    states.clone().observed(Observer::new(move |boundary| {
         if boundary == Boundary::ManifestLinked {
             full.arm(1, DiskFault::NoMoreRoom);
         }
-    }));
-    let first = states.stage("solver", "trainer", b"one").unwrap();
-    let refused = states.commit("solver", 0, &[first]).unwrap_err();
-    assert!(matches!(refused, StatesError::Other { .. }), "{refused}");
-    let found = states.find("solver", Which::Latest).unwrap().unwrap();
-    assert_eq!((found.number, found.parts.len()), (1, 1));
+    }))
+}
+
+fn newest(states: &ObjectStates) -> Option<u64> {
+    states.find("solver", Which::Latest).unwrap().map(|found| found.number)
+}
+
+#[test]
+fn a_version_that_cannot_be_brought_to_the_disk_is_taken_back_and_the_one_before_it_stands() {
+    let (disk, _store, states) = on_a_disk();
+    let full = filling_up(&disk, &states);
+    let is_taken_back = |refused: StatesError| {
+        assert!(matches!(refused, StatesError::NotDurable { is_taken_back: true, .. }), "{refused}");
+    };
+    let first = [states.stage("solver", "trainer", b"one").unwrap()];
+    is_taken_back(full.commit("solver", 0, &first).unwrap_err());
+    assert_eq!(newest(&states), None);
     disk.mend();
-    let again = found.parts[0].staged.clone();
-    let states = states.observed(Observer::default());
-    assert_eq!(states.commit("solver", 1, &[again]).unwrap(), 2);
+    assert_eq!(states.commit("solver", 0, &first).unwrap(), 2, "numbers do not come again");
+
+    let second = [states.stage("solver", "trainer", b"two").unwrap()];
+    is_taken_back(full.commit("solver", 2, &second).unwrap_err());
+    assert_eq!(newest(&states), Some(2));
     assert_eq!(states.read("solver", Which::Latest, "trainer").unwrap(), b"one");
+    disk.mend();
+    assert_eq!(states.commit("solver", 2, &second).unwrap(), 4);
+    assert_eq!(states.read("solver", Which::Latest, "trainer").unwrap(), b"two");
+    assert_eq!(states.read("solver", Which::Exact(2), "trainer").unwrap(), b"one");
+}
+
+/// Better than none.
+#[test]
+fn a_version_before_which_none_is_left_is_not_taken_back() {
+    let (disk, _store, states) = on_a_disk_that_keeps(1);
+    let first = [states.stage("solver", "trainer", b"one").unwrap()];
+    assert_eq!(states.commit("solver", 0, &first).unwrap(), 1);
+    let second = [states.stage("solver", "trainer", b"two").unwrap()];
+    let refused = filling_up(&disk, &states).commit("solver", 1, &second).unwrap_err();
+    assert!(matches!(refused, StatesError::NotDurable { is_taken_back: false, .. }), "{refused}");
+    assert_eq!(newest(&states), Some(2));
 }

@@ -97,7 +97,8 @@ pub enum GroupError {
         #[source]
         source: StatesError,
     },
-    /// Whether a version was committed is not known: neither the commit nor a look after it was answered. All processes have ended. Nothing
+    /// Whether a version was committed is not known: neither the commit nor a look after it was answered, or it is there and could not be
+    /// made as durable as its keeper promises. All processes have ended. Nothing
     /// may be returned yet, or it could be trained on twice: as soon as the states answer again, [`super::ProcessGroup::create`] the
     /// group anew, and return what [`super::Ledger::lost_of`] its ledger and `claims` gives.
     #[error(

@@ -177,6 +177,10 @@ impl ProcessGroup {
         self.observer.reached(Boundary::AllStaged);
         self.version = match self.states.commit(&self.agent, self.version, &parts) {
             Ok(version) => version,
+            // It is there, and not what was promised: no version to go on from, and nobody may train on its claims meanwhile.
+            Err(error @ StatesError::NotDurable { is_taken_back: false, .. }) => {
+                return Err(NotSet::Unknown(error));
+            }
             // The disk, or the way there, may have failed behind the moment that made it a version.
             Err(error) => match self.committed(&parts) {
                 Ok(Some(version)) => version,
@@ -194,10 +198,16 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// The number of the next version, if it is there and made of exactly these parts. The first may have any number.
+    /// The number of the version after the newest that is known, if it is there and made of exactly these parts. The first may have any
+    /// number, and so may one that comes after one that was taken back.
     fn committed(&self, parts: &[Staged]) -> Result<Option<u64>, StatesError> {
-        let which = if self.version == 0 { Which::Latest } else { Which::Exact(self.version + 1) };
-        let next = self.states.find(&self.agent, which)?;
+        let mut next = match self.version {
+            0 => None,
+            version => self.states.find(&self.agent, Which::Exact(version + 1))?,
+        };
+        if next.is_none() {
+            next = self.states.find(&self.agent, Which::Latest)?;
+        }
         let is_ours = |version: &Version| version.parts.iter().map(|part| &part.staged).eq(parts);
         Ok(next.filter(is_ours).map(|version| version.number))
     }
@@ -207,7 +217,7 @@ impl ProcessGroup {
 enum NotSet {
     /// There is none.
     Refused(StatesError),
-    /// There may be one: neither the commit nor a look after it was answered.
+    /// There may be one: neither the commit nor a look after it was answered. Or there is, and it is not as durable as was promised.
     Unknown(StatesError),
 }
 
@@ -216,3 +226,6 @@ impl From<StatesError> for NotSet {
         Self::Refused(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,6 +64,21 @@ pub enum StatesError {
         #[source]
         source: io::Error,
     },
+    /// A version was made and could not be brought to where its keeper promises it to be. Taken back, it is as if it had never been: the one
+    /// before it is the newest, and the same parts can be committed once there is room. Else whoever looks finds it, and it may be lost
+    /// where one that was committed is not.
+    #[error("version {version} of {key:?} is not on stable storage, and {}", left(*is_taken_back))]
+    NotDurable {
+        /// The key.
+        key: String,
+        /// The version; its number may not come again.
+        version: u64,
+        /// Whether it is there no more.
+        is_taken_back: bool,
+        /// What was in the way.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Another keeper of states failed in a way of its own.
     #[error("{verb} failed")]
     Other {
@@ -75,6 +90,10 @@ pub enum StatesError {
     },
 }
 
+fn left(is_taken_back: bool) -> &'static str {
+    if is_taken_back { "the one before it is the newest" } else { "is there: create the group again" }
+}
+
 impl StatesError {
     /// Whether a commit that fails so has certainly changed nothing. A version above what was expected may be the commit's own: a
     /// keeper that fails behind it looks for what went wrong, and finds that.
@@ -82,6 +101,7 @@ impl StatesError {
         match self {
             Self::Name { .. } | Self::NotStaged { .. } => true,
             Self::Conflict { expected, found, .. } => found <= expected,
+            Self::NotDurable { is_taken_back, .. } => *is_taken_back,
             _ => false,
         }
     }

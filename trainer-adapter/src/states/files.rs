@@ -200,7 +200,13 @@ impl States for FileStates {
             });
         }
         self.observer.reached(Boundary::ManifestLinked);
-        self.sync(&folder)?;
+        // A name whose sync has failed may come to stable storage, and so may its removal: nothing is gained by taking it back.
+        self.sync(&folder).map_err(|error| StatesError::NotDurable {
+            key: key.to_owned(),
+            version: number,
+            is_taken_back: false,
+            source: Box::new(error),
+        })?;
         // The version is there, whatever becomes of those before it.
         let _ = self.retire(key, number, there);
         Ok(number)

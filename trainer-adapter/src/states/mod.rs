@@ -13,7 +13,8 @@
 //! What whoever implements it has to hold
 //! - A version never changes and is seen whole or not at all, also after a crash of any process at any moment.
 //! - Of two commits that expect the same version, one succeeds.
-//! - Numbers of a key count from 1, without gaps.
+//! - Numbers of a key count up, from 1, and have a gap only where a version was taken back, or the key was forgotten.
+//! - What a commit has acknowledged is as durable as its keeper promises.
 //! - At least the newest version and the one before it can be read.
 //! - What is read is what was staged, or an error: never other bytes.
 
@@ -113,7 +114,8 @@ pub trait States: Send + Sync {
     ///
     /// # Errors
     /// [`StatesError::Conflict`] if the newest is another one, [`StatesError::NotStaged`] if a part is not there or named twice.
-    /// Nothing has changed then. After [`StatesError::Io`] the version may be there or not: ask for it.
+    /// Nothing has changed then, nor after [`StatesError::NotDurable`] that was taken back. After [`StatesError::Io`] the version may be there
+    /// or not: ask for it.
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError>;
 
     /// A version, or nothing if the key has none, or not this one.

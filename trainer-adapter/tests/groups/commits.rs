@@ -23,10 +23,12 @@ struct Broken {
     is_made: bool,
     /// Whether nothing is answered after that.
     stays: bool,
-    /// The newest version that the commit says it has found instead of no answer, if it says so.
-    found: Option<u64>,
+    /// What the commit fails with, of the version that it expects.
+    failure: Failure,
     is_down: AtomicBool,
 }
+
+type Failure = Box<dyn Fn(u64) -> StatesError + Send + Sync>;
 
 impl Broken {
     fn lost() -> StatesError {
@@ -53,10 +55,7 @@ impl States for Broken {
             self.inner.commit(key, expected, parts).unwrap();
         }
         self.is_down.store(self.stays, Ordering::Relaxed);
-        match self.found {
-            Some(found) => Err(StatesError::Conflict { key: key.to_owned(), expected, found }),
-            None => Err(Self::lost()),
-        }
+        Err((self.failure)(expected))
     }
 
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
@@ -72,12 +71,12 @@ impl States for Broken {
 }
 
 fn broken_group(folder: &Path, is_made: bool, stays: bool) -> (ProcessGroup, Arc<Broken>) {
-    group_with(folder, is_made, stays, None)
+    group_with(folder, is_made, stays, Box::new(|_| Broken::lost()))
 }
 
-fn group_with(folder: &Path, is_made: bool, stays: bool, found: Option<u64>) -> (ProcessGroup, Arc<Broken>) {
+fn group_with(folder: &Path, is_made: bool, stays: bool, failure: Failure) -> (ProcessGroup, Arc<Broken>) {
     let [breaks, is_down] = [(); 2].map(|()| AtomicBool::new(false));
-    let states = Arc::new(Broken { inner: states(folder), breaks, is_made, stays, found, is_down });
+    let states = Arc::new(Broken { inner: states(folder), breaks, is_made, stays, failure, is_down });
     let launcher = Arc::new(launcher(folder, RANK));
     let group = ProcessGroup::create("solver", GroupOptions::default(), launcher, states.clone());
     (group.unwrap(), states)
@@ -126,7 +125,9 @@ fn a_conflict_with_what_may_be_the_own_commit_loses_no_claim() {
     for (found, is_made) in [(2, true), (2, false), (3, true), (0, false)] {
         let name = format!("found {found}, made {is_made}");
         let folder = tempfile::tempdir().unwrap();
-        let (mut solver, states) = group_with(folder.path(), is_made, true, Some(found));
+        let conflict =
+            move |expected: u64| StatesError::Conflict { key: "solver".to_owned(), expected, found };
+        let (mut solver, states) = group_with(folder.path(), is_made, true, Box::new(conflict));
         solver.activate(&placement("a", 1)).unwrap();
         let batch = batches("solver", 0).remove(0);
         solver.accumulate(std::slice::from_ref(&batch)).unwrap();
@@ -138,6 +139,41 @@ fn a_conflict_with_what_may_be_the_own_commit_loses_no_claim() {
             // Nothing was made: the version that was expected is not even there.
             Err(GroupError::States { lost, .. }) if found == 0 => assert_eq!(lost, [batch.claim], "{name}"),
             other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+/// Where it was taken back, the version before it stands, and what came since is to be returned; where it was not, nobody returns what may be
+/// in the state.
+#[test]
+fn a_version_that_is_less_durable_than_promised_is_not_committed() {
+    for is_taken_back in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let failure = move |expected: u64| StatesError::NotDurable {
+            key: "solver".to_owned(),
+            version: expected + 1,
+            is_taken_back,
+            source: Box::new(io::Error::from(io::ErrorKind::StorageFull)),
+        };
+        let (mut solver, states) = group_with(folder.path(), !is_taken_back, false, Box::new(failure));
+        solver.activate(&placement("a", 1)).unwrap();
+        let batch = batches("solver", 0).remove(0);
+        solver.accumulate(std::slice::from_ref(&batch)).unwrap();
+        states.breaks.store(true, Ordering::Relaxed);
+        let refused = solver.suspend().unwrap_err();
+        assert_eq!((solver.life(), solver.version()), (Life::Suspended, 1), "{refused}");
+        match refused {
+            GroupError::States { lost, source: StatesError::NotDurable { .. }, .. } if is_taken_back => {
+                assert_eq!(lost, std::slice::from_ref(&batch.claim));
+                solver.resume(&placement("a", 1)).unwrap();
+                solver.accumulate(std::slice::from_ref(&batch)).unwrap();
+                assert_eq!(solver.suspend().unwrap().version, 2);
+            }
+            GroupError::Unknown { claims, version: 2, .. } if !is_taken_back => {
+                assert_eq!(claims, std::slice::from_ref(&batch.claim));
+                assert!(group(folder.path(), "solver", 1).ledger().has(&batch.claim));
+            }
+            other => panic!("taken back {is_taken_back}: {other:?}"),
         }
     }
 }

@@ -65,6 +65,22 @@ fn a_key_whose_name_cannot_be_brought_to_stable_storage_has_no_version() {
     assert_eq!(states.commit("solver", 0, &staged).unwrap(), 1);
 }
 
+/// Whether it outlives a power failure nobody knows.
+#[test]
+fn a_version_whose_name_cannot_be_brought_to_stable_storage_is_not_acknowledged() {
+    fn failing(folder: &Path) -> io::Result<()> {
+        if folder.ends_with("solver") { Err(ErrorKind::Other.into()) } else { folders::sync(folder) }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let states = FileStates::open_with(dir.path().join("states"), failing).unwrap();
+    let staged = [states.stage("solver", "trainer", b"one").unwrap()];
+    let refused = states.commit("solver", 0, &staged).unwrap_err();
+    let StatesError::NotDurable { version: 1, is_taken_back: false, .. } = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(states.find("solver", Which::Latest).unwrap().map(|found| found.number), Some(1));
+}
+
 #[test]
 fn a_commit_that_expects_the_last_of_all_numbers_is_a_conflict() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,42 @@
+//! Parts and versions that are brought to the disk as well, and taken back where they cannot be.
+
+use super::{ObjectStates, is_absent, object_of};
+use crate::client;
+use crate::store::Which as Newest;
+use forebay_trainer_adapter::states::{StatesError, Which};
+
+impl ObjectStates {
+    /// After a commit, before anybody is told of it. What another coordinator has removed by then has nothing to survive: a part's own
+    /// coordinator hears of it from its commit, and a version was committed whatever came after it.
+    pub(super) fn keep(&self, key: &str, version: u64) -> client::Result<u64> {
+        if self.spills {
+            match self.objects.spill(key, Newest::Exact(version)) {
+                Err(error) if !is_absent(&error) => return Err(error),
+                _spilled_or_absent => {}
+            }
+        }
+        Ok(version)
+    }
+
+    /// Removes a part of which nobody is told, before its next try takes as much memory again. What cannot be removed is left to the next
+    /// commit of its key.
+    pub(super) fn let_go(&self, object: &str, version: u64) {
+        if let Err(error) = self.objects.delete(object, version) {
+            tracing::warn!(%error, part = object, "a part that was not brought to the disk was not removed");
+        }
+    }
+
+    /// Keeps a version that was just committed after `expected`, or takes it back: nobody goes on from what is less than was promised.
+    pub(super) fn keep_version(&self, key: &str, version: u64, expected: u64) -> Result<(), StatesError> {
+        let object = object_of(key)?;
+        let Err(source) = self.keep(&object, version) else { return Ok(()) };
+        // It is better than none, where the one before it is gone.
+        let stands = expected == 0 || matches!(self.record(key, Which::Exact(expected)), Ok(Some(_)));
+        let is_taken_back = stands && self.objects.delete(&object, version).is_ok();
+        if !is_taken_back {
+            tracing::warn!(%source, object, version, "a state is set, and not on the disk: a power failure may take it");
+        }
+        let (key, source) = (key.to_owned(), Box::new(source));
+        Err(StatesError::NotDurable { key, version, is_taken_back, source })
+    }
+}
