@@ -199,7 +199,11 @@ impl Turn<'_> {
         }
         group.set_learning_rate(self.learning_rate)?;
         let update = group.apply()?;
-        let version = group.save()?;
+        let version = match group.save() {
+            // Once more, and for good: what is not in a state by then is told as lost, and trained again.
+            Err(GroupError::NotStaged { .. }) => group.suspend()?.version,
+            saved => saved?,
+        };
         let (policy_version, rows) = (update.step.version, update.step.rows);
         tracing::debug!(agent = group.agent(), step = self.step(), policy_version, rows, version, "updated");
         Ok(())

@@ -21,6 +21,20 @@ pub(super) struct Said {
     pub(super) cache: Option<Staged>,
 }
 
+/// Why a rank has not staged its part.
+pub(super) enum NotStaged {
+    /// It would not: it is as before, and may be asked again.
+    Refused(Fault),
+    /// It is lost.
+    Lost(Fault),
+}
+
+impl From<Fault> for NotStaged {
+    fn from(fault: Fault) -> Self {
+        Self::Lost(fault)
+    }
+}
+
 /// The next version, put together.
 pub(super) struct Draft {
     pub(super) ledger: Ledger,
@@ -98,21 +112,28 @@ impl ProcessGroup {
         Ok(Some(Draft { ledger, policy_version, parts, caches, is_new }))
     }
 
-    /// The trainer as a rank staged it that is at the newest version of the policy; the next is asked where one is lost.
+    /// The trainer as a rank staged it that is at the newest version of the policy; the next is asked where one is lost, or refuses.
     fn staged_trainer(&mut self, said: &mut Vec<Said>, faults: &mut Vec<Fault>) -> Option<Staged> {
         let limit = self.options.command_limit;
         if let Some(trainer) = said.iter().find_map(|said| said.trainer.clone()) {
             return Some(trainer);
         }
-        while let Some(index) = said.first().map(|said| said.index) {
+        let mut refusals = Vec::new();
+        while let Some(index) = said.get(refusals.len()).map(|said| said.index) {
             let command = Command::Stage { trainer: true, cache: String::new() };
-            match stage(index, &mut self.members[index], &command, limit) {
+            let fault = match stage(index, &mut self.members[index], &command, limit) {
                 Ok(Said { trainer: Some(trainer), .. }) => return Some(trainer),
-                Ok(_) => faults.push(self.members[index].fault("it did not stage its trainer")),
-                Err(fault) => faults.push(fault),
-            }
-            said.remove(0);
+                Ok(_) => self.members[index].fault("it did not stage its trainer"),
+                Err(NotStaged::Lost(fault)) => fault,
+                Err(NotStaged::Refused(refusal)) => {
+                    refusals.push(refusal); // what it has staged before counts
+                    continue;
+                }
+            };
+            faults.push(fault);
+            said.remove(refusals.len());
         }
+        faults.append(&mut refusals);
         None
     }
 }
@@ -126,13 +147,13 @@ pub(super) fn stage(
     member: &mut Member,
     command: &Command,
     limit: Duration,
-) -> Result<Said, Fault> {
+) -> Result<Said, NotStaged> {
     match member.ask(command, limit)? {
         Answer::Staged { policy_version, cached, trainer, cache } => {
             Ok(Said { index, policy_version, cached, trainer, cache })
         }
-        Answer::Refused { reason, .. } => Err(member.fault(reason)),
-        other => Err(member.fault(format!("it answered {other:?} to stage"))),
+        Answer::Refused { reason, .. } => Err(NotStaged::Refused(member.fault(reason))),
+        other => Err(NotStaged::Lost(member.fault(format!("it answered {other:?} to stage")))),
     }
 }
 

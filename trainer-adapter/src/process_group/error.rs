@@ -75,6 +75,19 @@ pub enum GroupError {
         /// Why.
         reason: String,
     },
+    /// A rank could not stage its part of the state, for want of room where states are kept, say. The group is active; its ranks, and its
+    /// newest version, are as before: make room, and save again.
+    #[error(
+        "rank {rank} of {agent:?} did not stage its part of the state: {reason}; make room, and save again"
+    )]
+    NotStaged {
+        /// The agent.
+        agent: String,
+        /// The rank.
+        rank: usize,
+        /// Why.
+        reason: String,
+    },
     /// The update was not made, and the gradient is gone (it was not finite). The group is active with an empty cache, and its newest
     /// version may still have what was in it: [`super::ProcessGroup::save`] first, and then return the claims.
     #[error("no update of {agent:?} was made: {reason}; its {} claims are out of the cache", claims.len())]
@@ -164,6 +177,7 @@ impl GroupError {
             Self::Life { .. }
             | Self::NotStarted { .. }
             | Self::RankLost { .. }
+            | Self::NotStaged { .. }
             | Self::NotApplied { .. }
             | Self::OpenGroups { .. }
             | Self::Unknown { .. }

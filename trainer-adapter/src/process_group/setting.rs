@@ -9,6 +9,9 @@
 //! 4. One commit makes these parts the next version. Before it the old version is the state; after it the new one is. No moment
 //!    has none.
 //!
+//! A rank that refuses to stage its part costs nothing where the group goes on: nothing is committed, and it may be asked again. Where the
+//! processes end, it is as one that is lost.
+//!
 //! A rank that is lost on the way takes with it what it accumulated since the version that it began with, and nothing else. If it is
 //! lost in an update, those that have made the update have the gradient of all: then the update stands, and the caches of those
 //! that have not made it are part of it.
@@ -18,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::ClaimId;
 use super::boundary::Boundary;
-use super::draft::{Draft, Said, cache_name, stage};
+use super::draft::{Draft, NotStaged, Said, cache_name, stage};
 use super::error::GroupError;
 use super::group::ProcessGroup;
 use super::launcher::RankExit;
@@ -50,14 +53,15 @@ impl ProcessGroup {
     /// Sets the state, ends all processes and waits until they have ended: then their memory is free for others.
     ///
     /// # Errors
-    /// [`GroupError::RankLost`] if a rank was lost on the way: the group is suspended with what is left.
+    /// [`GroupError::RankLost`] if a rank was lost on the way, or could not stage its part: the group is suspended with what is left.
     /// [`GroupError::States`] if nothing could be set: the group is suspended as its newest version says. [`GroupError::Unknown`] if
     /// nobody can say whether it was set. [`GroupError::Life`] unless it is active.
     pub fn suspend(&mut self) -> Result<SuspendReport, GroupError> {
         self.expect(Life::Active, "suspend")?;
         let began = Instant::now();
         self.go(Life::Suspending);
-        let outcome = self.set(Vec::new());
+        let collected = self.collect(Vec::new());
+        let outcome = self.set(collected);
         let (set, began) = (began.elapsed(), Instant::now());
         let exits = self.leave();
         let end = began.elapsed();
@@ -69,10 +73,17 @@ impl ProcessGroup {
     /// Sets the state and stays active: nothing that was accumulated or applied until now is lost any more. Gives the version.
     ///
     /// # Errors
-    /// As [`Self::suspend`]; after any but [`GroupError::Life`] the group is suspended.
+    /// [`GroupError::NotStaged`] if a rank could not stage its part: the group is active and as before. Otherwise as [`Self::suspend`];
+    /// after any but this and [`GroupError::Life`] the group is suspended.
     pub fn save(&mut self) -> Result<u64, GroupError> {
         self.expect(Life::Active, "save")?;
-        let outcome = self.set(Vec::new());
+        let mut collected = self.collect(Vec::new());
+        // Before the first version there is nothing that the group could go back to.
+        let goes_on = self.version > 0 && collected.faults.is_empty();
+        if goes_on && let Some(Fault { rank, reason }) = collected.refusals.pop() {
+            return Err(GroupError::NotStaged { agent: self.agent.clone(), rank, reason });
+        }
+        let outcome = self.set(collected);
         if !outcome.as_ref().is_ok_and(Vec::is_empty) {
             self.go(Life::Suspending);
             let exits = self.leave();
@@ -88,7 +99,8 @@ impl ProcessGroup {
     pub(super) fn lose(&mut self, faults: Vec<Fault>, asked: &BTreeSet<ClaimId>) -> Result<(), GroupError> {
         self.go(Life::Suspending);
         let exits = self.kill(&faults);
-        let outcome = self.set(faults);
+        let collected = self.collect(faults);
+        let outcome = self.set(collected);
         let exits = [exits, self.leave()].concat();
         self.conclude(outcome, asked, &exits)
     }
@@ -132,9 +144,9 @@ impl ProcessGroup {
     }
 
     /// Makes what is left the next version. Gives all ranks that are lost, those that were lost before first.
-    fn set(&mut self, mut faults: Vec<Fault>) -> Result<Vec<Fault>, NotSet> {
-        self.observer.reached(Boundary::Setting);
-        let mut said = self.collect(&mut faults);
+    fn set(&mut self, collected: Collected) -> Result<Vec<Fault>, NotSet> {
+        let Collected { mut said, mut faults, refusals } = collected;
+        faults.extend(refusals);
         if let Some(policy_version) = said.iter().map(|said| said.policy_version).max() {
             said.retain(|said| said.policy_version == policy_version);
             if let Some(draft) = self.draft(said, policy_version, &mut faults)? {
@@ -145,7 +157,8 @@ impl ProcessGroup {
     }
 
     /// What the ranks that are not lost have, staged where it has changed.
-    fn collect(&mut self, faults: &mut Vec<Fault>) -> Vec<Said> {
+    fn collect(&mut self, faults: Vec<Fault>) -> Collected {
+        self.observer.reached(Boundary::Setting);
         let lost: Vec<usize> = faults.iter().map(|fault| fault.rank).collect();
         let first = (0..self.members.len()).find(|rank| !lost.contains(rank));
         let has_moved = self.kept_policy_version != Some(self.policy_version);
@@ -158,14 +171,15 @@ impl ProcessGroup {
             let trainer = has_moved && Some(index) == first;
             Some(stage(index, member, &Command::Stage { trainer, cache }, limit))
         });
-        let mut said = Vec::new();
+        let mut collected = Collected { said: Vec::new(), refusals: Vec::new(), faults };
         for asked in asked.into_iter().flatten() {
             match asked {
-                Ok(one) => said.push(one),
-                Err(fault) => faults.push(fault),
+                Ok(one) => collected.said.push(one),
+                Err(NotStaged::Refused(refusal)) => collected.refusals.push(refusal),
+                Err(NotStaged::Lost(fault)) => collected.faults.push(fault),
             }
         }
-        said
+        collected
     }
 
     fn commit(&mut self, draft: Draft) -> Result<(), NotSet> {
@@ -211,6 +225,15 @@ impl ProcessGroup {
         let is_ours = |version: &Version| version.parts.iter().map(|part| &part.staged).eq(parts);
         Ok(next.filter(is_ours).map(|version| version.number))
     }
+}
+
+/// What ranks say that are asked for their parts.
+struct Collected {
+    said: Vec<Said>,
+    /// Of those that would not stage them.
+    refusals: Vec<Fault>,
+    /// Of those that are lost.
+    faults: Vec<Fault>,
 }
 
 /// Why there is no next version, as far as is known.

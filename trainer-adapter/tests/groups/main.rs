@@ -13,6 +13,7 @@ mod life;
 mod losses;
 mod open_groups;
 mod program;
+mod refusing;
 mod scarce;
 mod states;
 mod training;

@@ -69,7 +69,7 @@ pub(crate) fn order_kill(folder: &Path, who: &str, boundary: Boundary, after: u3
 }
 
 #[derive(Default)]
-struct TestRecipe {
+pub(crate) struct TestRecipe {
     folder: PathBuf,
     taken: Taken,
 }
