@@ -4,17 +4,23 @@
 //! given again. So manifests hold the places of the data columns, and a column is found by its place: a renamed one under
 //! the name that it had, and one that only has the name of a column which was retired is not in the file. Manifests that hold no places
 //! were written before there were any, and their columns are found by name.
+//!
+//! A store that was made again from a damaged one, or put back from an older copy, may have lost the coming of a column, and another
+//! one has its place then. The values of the one that was lost are not shown as the other's where their types differ, nor where their
+//! names do and no column of the table was renamed between the manifest and now ([`renames_of`]). Where nothing tells them apart they
+//! are shown: as those of a column of that name and type, and as those of a renamed one where one was, or the manifest does not hold that.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Column;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::logical_expr::Expr;
 
 use super::manifest::Manifest;
+use super::upload::plain_type;
 
 /// The data columns of a table, each with its place among all that it ever had.
 pub(super) type Places = BTreeMap<String, u32>;
@@ -31,34 +37,65 @@ pub(super) fn places_of(schema: &forebay_store::Schema) -> Places {
     columns.map(|(place, column)| (column.name.clone(), place)).collect()
 }
 
+/// How often columns of a table were renamed, less how many it began with: between two instants that have the same none was.
+pub(super) fn renames_of(schema: &forebay_store::Schema) -> i64 {
+    let columns = schema.data_columns();
+    let come_and_gone = columns.len() + columns.iter().filter(|column| column.retired).count();
+    i64::from(schema.version()) - come_and_gone as i64
+}
+
 /// The columns that places make.
 fn parts_of(places: &Places) -> HashMap<String, Part> {
     let part = |(name, place): (&String, &u32), end: usize| (format!("{name}{}", ENDS[end]), (*place, end));
     places.iter().flat_map(|column| (0..ENDS.len()).map(move |end| part(column, end))).collect()
 }
 
-/// The columns that a query sees of a table.
+/// The type of the values of a data column, asked for by its name or by that of its status; of any other column there is none.
+fn type_of(schema: &Schema, name: &str) -> Option<DataType> {
+    let field = schema.field_with_name(name).ok()?;
+    let values = match field.metadata().get("class").map(String::as_str) {
+        Some("data") => name,
+        Some("status") => ENDS[1..].iter().find_map(|end| name.strip_suffix(*end))?,
+        _ => return None,
+    };
+    schema.field_with_name(values).ok().map(|field| plain_type(field.data_type()))
+}
+
+/// The columns that a query sees of a table, or those of the files of a version.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     pub(super) schema: SchemaRef,
     /// Empty where they are found by name.
     parts: HashMap<String, Part>,
+    /// What [`renames_of`] said of them; `None` where it is not known.
+    renames: Option<i64>,
 }
 
 impl Columns {
     /// Those of a table of the store.
     pub(super) fn of_table(table: &forebay_store::Schema, schema: SchemaRef) -> Self {
-        Columns { schema, parts: parts_of(&places_of(table)) }
+        Columns { schema, parts: parts_of(&places_of(table)), renames: Some(renames_of(table)) }
+    }
+
+    /// Those of the files that a manifest names.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(super) fn of_files(manifest: &Manifest) -> Result<Self, ArrowError> {
+        let (schema, parts) = (manifest.columns()?, parts_of(&manifest.places));
+        Ok(Columns { schema, parts, renames: manifest.renames })
     }
 
     /// Those of a table that is only in the archive: of its newest version, and what older ones, which come behind it, had beside
-    /// them. A column has its newest name; of two that had one name, the older is left out.
+    /// them. A column has its newest name; of two that had one name or one place, the older is left out.
     ///
     /// # Errors
     /// The manifest whose columns cannot be read, and why.
     pub(super) fn of_versions<'a>(
         newest_first: impl Iterator<Item = &'a Arc<Manifest>>,
     ) -> Result<Self, (&'a Arc<Manifest>, ArrowError)> {
+        let mut newest_first = newest_first.peekable();
+        let renames = newest_first.peek().and_then(|newest| newest.renames);
         let (mut fields, mut names): (Vec<FieldRef>, HashSet<String>) = (Vec::new(), HashSet::new());
         let mut parts: HashMap<String, Part> = HashMap::new();
         let mut known: HashSet<Part> = HashSet::new();
@@ -75,31 +112,37 @@ impl Columns {
                 known.extend(part);
             }
         }
-        Ok(Columns { schema: Arc::new(Schema::new(fields)), parts })
+        Ok(Columns { schema: Arc::new(Schema::new(fields)), parts, renames })
     }
 
-    /// What these columns are called in files with those places.
-    pub(super) fn names_in(&self, places: &Places) -> Names {
-        let there = parts_of(places);
-        if there.is_empty() {
-            return Names::default();
-        }
-        let by_part: HashMap<Part, &String> = there.iter().map(|(name, part)| (*part, name)).collect();
+    /// What these columns are called in files with those.
+    pub(super) fn names_in(&self, files: &Columns) -> Names {
+        let by_part: HashMap<Part, &String> = files.parts.iter().map(|(name, part)| (*part, name)).collect();
         let known: HashSet<Part> = self.parts.values().copied().collect();
-        let in_file = |name: &String| -> Option<String> {
-            let is_anothers = || match (self.parts.get(name), there.get(name)) {
-                (_, None) => false,
-                (Some(_), Some(_)) => true, // found below, were it the same
-                (None, Some(other)) => known.contains(other),
-            };
-            match self.parts.get(name).and_then(|part| by_part.get(part)) {
-                Some(archived) => (*archived != name).then(|| (*archived).clone()),
-                None => is_anothers().then(|| format!("{name} (not there)")), // no column may be called so
+        let at_its_place = |name: &String| -> Option<String> {
+            match (self.parts.get(name), files.parts.get(name)) {
+                (Some(part), _) if !files.parts.is_empty() => by_part.get(part).map(|at| (*at).clone()),
+                (None, Some(part)) if known.contains(part) => None, // of a column that has another name now
+                _ => Some(name.clone()),
+            }
+        };
+        let in_files = |name: &String| -> Option<String> {
+            match at_its_place(name).filter(|archived| self.are_one(name, files, archived)) {
+                Some(archived) => (archived != *name).then_some(archived),
+                // No column may be called so.
+                None => files.schema.field_with_name(name).is_ok().then(|| format!("{name} (not there)")),
             }
         };
         let fields = self.schema.fields().iter();
-        let changed = fields.filter_map(|field| Some((field.name().clone(), in_file(field.name())?)));
+        let changed = fields.filter_map(|field| Some((field.name().clone(), in_files(field.name())?)));
         Names(changed.collect())
+    }
+
+    /// Whether one of these columns is that one of the files, which has its place.
+    fn are_one(&self, name: &str, files: &Columns, archived: &str) -> bool {
+        let may_be_renamed = self.renames.is_none() || self.renames != files.renames;
+        let is_called_so = name == archived || may_be_renamed;
+        is_called_so && type_of(&self.schema, name) == type_of(&files.schema, archived)
     }
 }
 
@@ -140,7 +183,6 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use arrow_schema::DataType;
     use datafusion::logical_expr::{col, lit};
 
     use super::*;
@@ -150,17 +192,27 @@ mod tests {
     }
 
     fn columns(of: &[(&str, u32)]) -> Columns {
+        typed(of, &DataType::Utf8)
+    }
+
+    /// Their values are of that type.
+    fn typed(of: &[(&str, u32)], data_type: &DataType) -> Columns {
         let parts = parts_of(&places(of));
-        let mut names: Vec<&String> = parts.keys().collect();
+        let mut names: Vec<(&String, &Part)> = parts.iter().collect();
         names.sort_unstable();
-        let fields: Vec<Field> =
-            names.iter().map(|name| Field::new(name.as_str(), DataType::Utf8, true)).collect();
-        Columns { schema: Arc::new(Schema::new(fields)), parts }
+        let field = |(name, (_, end)): (&String, &Part)| {
+            let (data_type, class) =
+                if *end == 0 { (data_type.clone(), "data") } else { (DataType::Boolean, "status") };
+            let class = HashMap::from([("class".to_owned(), class.to_owned())]);
+            Field::new(name.as_str(), data_type, true).with_metadata(class)
+        };
+        let fields: Vec<Field> = names.into_iter().map(field).collect();
+        Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None }
     }
 
     /// The names that files have, where they are others: of values alone.
     fn names(table: &[(&str, u32)], archived: &[(&str, u32)]) -> Vec<(String, String)> {
-        let Names(names) = columns(table).names_in(&places(archived));
+        let Names(names) = columns(table).names_in(&columns(archived));
         names.into_iter().filter(|(name, _)| !name.ends_with("_status") && !name.ends_with("_at")).collect()
     }
 
@@ -191,15 +243,37 @@ mod tests {
 
     #[test]
     fn columns_of_manifests_without_places_are_found_by_name() {
-        assert_eq!(names(&[("prompt", 0), ("reward", 2)], &[]), []);
-        let schema = Arc::new(Schema::new(vec![Field::new("reward", DataType::Utf8, true)]));
-        let Names(names) = Columns { schema, parts: HashMap::new() }.names_in(&places(&[("reward", 1)]));
-        assert!(names.is_empty(), "and so are those of a table whose places are not known");
+        let (table, archived) = (columns(&[("prompt", 0), ("reward", 2)]), columns(&[("reward", 1)]));
+        let without_places = |columns: &Columns| Columns { parts: HashMap::new(), ..columns.clone() };
+        assert!(table.names_in(&without_places(&archived)).are_the_same());
+        let unplaced = without_places(&table);
+        assert!(unplaced.names_in(&archived).are_the_same(), "and those of a table without places");
+        let Names(names) = table.names_in(&without_places(&typed(&[("reward", 1)], &DataType::Int32)));
+        assert!(names.keys().eq(["reward", "reward_at", "reward_status"]), "of another type: {names:?}");
+    }
+
+    #[test]
+    fn a_column_at_the_place_of_another_is_told_from_it_by_type_and_by_name() {
+        let archived = Columns { renames: Some(-2), ..columns(&[("prompt", 0), ("score", 1)]) };
+        let in_files = |name: &str, data_type: DataType, renames: Option<i64>| {
+            let Names(names) = Columns { renames, ..typed(&[(name, 1)], &data_type) }.names_in(&archived);
+            names.get(name).cloned()
+        };
+        let there = |name: &str| Some(name.to_owned());
+        for renames in [Some(-2), Some(-1), None] {
+            assert_eq!(in_files("score", DataType::Utf8, renames), None, "it is called so there");
+            assert_eq!(in_files("score", DataType::Int32, renames), there("score (not there)"));
+            assert_eq!(in_files("points", DataType::Int32, renames), None, "there is none of that name");
+        }
+        assert_eq!(in_files("points", DataType::Utf8, Some(-2)), None, "nor where none was renamed");
+        assert_eq!(in_files("prompt", DataType::Utf8, Some(-2)), there("prompt (not there)"));
+        assert_eq!(in_files("points", DataType::Utf8, Some(-1)), there("score"));
+        assert_eq!(in_files("points", DataType::Utf8, None), there("score"));
     }
 
     #[test]
     fn a_status_column_goes_where_its_values_go() {
-        let Names(names) = columns(&[("points", 1), ("reward", 2)]).names_in(&places(&[("reward", 1)]));
+        let Names(names) = columns(&[("points", 1), ("reward", 2)]).names_in(&columns(&[("reward", 1)]));
         let expected = [
             ("points", "reward"),
             ("points_at", "reward_at"),
@@ -210,13 +284,13 @@ mod tests {
         ];
         assert_eq!(names.into_iter().collect::<Vec<_>>(), owned(&expected));
         // Values that have the name of another column's status.
-        let names = columns(&[("reward", 1)]).names_in(&places(&[("reward_at", 0)]));
+        let names = columns(&[("reward", 1)]).names_in(&columns(&[("reward_at", 0)]));
         assert_eq!(names.0.into_iter().collect::<Vec<_>>(), owned(&[("reward_at", "reward_at (not there)")]));
     }
 
     #[test]
     fn a_condition_is_asked_of_the_column_of_its_place() {
-        let names = columns(&[("points", 1), ("reward", 2)]).names_in(&places(&[("reward", 1)]));
+        let names = columns(&[("points", 1), ("reward", 2)]).names_in(&columns(&[("reward", 1)]));
         let filter = col("points").gt(lit(1)).and(col("reward").is_null());
         let expected =
             col("reward").gt(lit(1)).and(Expr::Column(Column::from_name("reward (not there)")).is_null());

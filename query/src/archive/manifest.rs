@@ -56,6 +56,10 @@ pub(super) struct Manifest {
     /// False where a program wrote it that did not say so: it counts once the store has no row of the version.
     #[serde(default)]
     pub(super) told: bool,
+    /// What [`renames_of`](super::columns::renames_of) said of the table's columns. None where a program wrote it that did not keep
+    /// that.
+    #[serde(default)]
+    pub(super) renames: Option<i64>,
 }
 
 /// One file of a version.
@@ -223,6 +227,7 @@ mod tests {
             steps: Vec::new(),
             places: Places::from([("reward".to_owned(), 0)]),
             told: true,
+            renames: Some(-1),
         }
     }
 
@@ -238,11 +243,12 @@ mod tests {
     fn one_that_was_written_without_what_came_later_is_read_as_having_none_of_it() {
         let written = String::from_utf8(manifest().encode()).unwrap();
         let line = written.lines().next().unwrap().replace(r#","steps":[]"#, "");
-        let line = line.replace(r#","places":{"reward":0},"told":true"#, "");
-        assert!(!["steps", "places", "told"].iter().any(|word| line.contains(word)), "{line}");
+        let line = line.replace(r#","places":{"reward":0},"told":true,"renames":-1"#, "");
+        assert!(!["steps", "places", "told", "renames"].iter().any(|word| line.contains(word)), "{line}");
         let bytes = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
         let read = Manifest::decode(bytes.as_bytes(), &manifest().name()).unwrap();
         assert_eq!((read.rows, read.steps, read.places, read.told), (8, Vec::new(), Places::new(), false));
+        assert_eq!(read.renames, None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
 
 use super::archiver::{Archiver, Moved};
-use super::columns::places_of;
+use super::columns::{places_of, renames_of};
 use super::contents::store_name;
 use super::digest::{Digest, digested};
 use super::fault::ArchiveFault;
@@ -134,6 +134,7 @@ impl<'a> Move<'a> {
             steps: History::of_policy(self.store, seen.policy()).of_version(self.version),
             places: places_of(seen.schema()),
             told: true,
+            renames: Some(renames_of(seen.schema())),
         };
         let paths: Vec<Path> = manifest.files.iter().map(|file| manifest.path_of(file)).collect();
         self.archive.sync(&paths)?;

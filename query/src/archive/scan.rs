@@ -7,6 +7,7 @@
 //! Files that call the table's columns alike ([`Names`]) are one scan; above it the columns have the table's names.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -70,7 +71,7 @@ pub(super) fn plans(
 ) -> PlanResult<Vec<Arc<dyn ExecutionPlan>>> {
     let passing = passing(session, versions, wanted.filters)?;
     let mut pruned = versions.len() - passing.len();
-    let groups = by_names(passing, wanted.columns).into_iter();
+    let groups = by_names(passing, wanted.columns)?.into_iter();
     let plans = groups.map(|(names, group)| {
         let pruned = std::mem::take(&mut pruned); // told once, by the first
         Group { names, group, pruned }.plan(session, archive, wanted)
@@ -82,18 +83,22 @@ pub(super) fn plans(
 fn by_names<'a>(
     passing: Vec<&'a Arc<Manifest>>,
     columns: &Columns,
-) -> BTreeMap<Names, Vec<&'a Arc<Manifest>>> {
-    let mut known: BTreeMap<&Places, Names> = BTreeMap::new();
+) -> PlanResult<BTreeMap<Names, Vec<&'a Arc<Manifest>>>> {
+    // By all that names follow from.
+    let mut known: BTreeMap<(&Places, &str, Option<i64>), Names> = BTreeMap::new();
     let mut groups: BTreeMap<Names, Vec<&Arc<Manifest>>> = BTreeMap::new();
     for manifest in passing {
-        let names: &Names =
-            known.entry(&manifest.places).or_insert_with(|| columns.names_in(&manifest.places));
+        let told = (&manifest.places, manifest.schema.as_str(), manifest.renames);
+        let names: &Names = match known.entry(told) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(new) => new.insert(columns.names_in(&Columns::of_files(manifest)?)),
+        };
         match groups.get_mut(names) {
             Some(group) => group.push(manifest),
             None => _ = groups.insert(names.clone(), vec![manifest]),
         }
     }
-    groups
+    Ok(groups)
 }
 
 /// Versions in whose files the columns of the table have the same names.

@@ -1,7 +1,7 @@
 //! Columns that were renamed, or retired with their names given again, between store and archive.
 
 use forebay_query::{Options, Session};
-use forebay_store::{DataColumn, DataType, Element, Table, Value};
+use forebay_store::{DataColumn, DataType, Element, Store, Table, Value};
 use serde_json::{Value as Json, json};
 
 use super::fixture::*;
@@ -76,6 +76,41 @@ fn values_under_a_name_that_was_given_again_are_those_of_the_column_that_has_it(
     assert_eq!(json!(rows(&both, sql)), found, "archived, beside older ones that had another column");
     assert_eq!(json!(rows(&alone(&archive), sql)), found, "and alone");
     assert_eq!(rows(&both, "SELECT count(note) AS n FROM solver"), [json!({"n": 1})]);
+}
+
+/// A store that was put back from an older copy has lost the coming of a column, as a repair may lose it.
+#[test]
+fn a_column_at_the_place_of_one_that_was_lost_does_not_have_its_values() {
+    let cases = [
+        ("note", DataType::Utf8, 2), // it has come again, for all that one can tell
+        ("other", DataType::Utf8, 0),
+        ("note", DataType::Number(Element::Int32), 0),
+        ("other", DataType::list(Element::Int32), 0),
+    ];
+    for (name, data_type, expected) in cases {
+        let run = Run::with_tables();
+        (0..2).for_each(|version| step(&run, version));
+        let copy = run.directory.path().join("copy");
+        run.store.backup(&copy).unwrap();
+        (2..STEPS).for_each(|version| step(&run, version));
+        let solver = run.store.table("solver").unwrap();
+        solver.add_column(DataColumn::new("note", DataType::Utf8)).unwrap();
+        (3..OVER).for_each(|version| note(&solver, version, "note", "written before".into()));
+        let (archive, _) = in_memory();
+        move_all(&run.store, &archive);
+        let store = Store::open(&copy, forebay_store::Options::default()).unwrap();
+        let solver = store.table("solver").unwrap();
+        // It passes the instants of the manifests without a step.
+        (0..1000).for_each(|i| _ = solver.insert(2, &format!("more{i}_0_0"), []).unwrap());
+        solver.add_column(DataColumn::new(name, data_type.clone())).unwrap();
+        let sql = format!(
+            "SELECT count(*) AS n, count({name}) AS cells, count({name}_at) AS times, \
+             count(*) FILTER (WHERE {name}_status) AS final FROM solver WHERE policy_version > 2"
+        );
+        let found = rows(&session(&store, &archive), &sql);
+        let expected = json!({"n": 8, "cells": expected, "times": expected, "final": expected});
+        assert_eq!(found, [expected], "{name}: {data_type:?}");
+    }
 }
 
 #[test]
