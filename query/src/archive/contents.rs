@@ -82,7 +82,7 @@ impl Contents {
     fn no_history(&self, table: &str) -> DataFusionError {
         let fault = ArchiveFault::NoHistory { table: table.to_owned() };
         match &self.archive {
-            Some(archive) => DataFusionError::External(Box::new(archive.fault(fault))),
+            Some(archive) => archive.plan_fault(fault),
             None => DataFusionError::Plan(format!("table '{table}' not found")),
         }
     }

@@ -18,7 +18,7 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::error::Result as PlanResult;
+use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::Expr;
@@ -30,6 +30,8 @@ use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use super::columns::{Columns, Names, Places};
+use super::contents::Found;
+use super::fault::ArchiveFault;
 use super::fill::Fill;
 use super::folder::Archive;
 use super::manifest::{ArchivedFile, Manifest};
@@ -51,6 +53,11 @@ impl Archive {
         runtime.register_object_store(object_store_url()?.as_ref(), self.objects().clone());
         Ok(())
     }
+
+    /// What is wrong with it, as an error of whoever plans a query.
+    pub(super) fn plan_fault(&self, fault: ArchiveFault) -> DataFusionError {
+        DataFusionError::External(Box::new(self.fault(fault)))
+    }
 }
 
 /// What is read of the archive.
@@ -63,14 +70,19 @@ pub(super) struct Wanted<'a> {
 }
 
 /// The plans that together read these versions; none when no row of them can pass the filters.
-pub(super) fn plans(
+///
+/// # Errors
+/// When a version may have such a row, and its manifest is damaged or a filter has no answer for it.
+pub(super) fn plans<'v>(
     session: &dyn Session,
     archive: &Archive,
-    versions: &BTreeMap<u64, Arc<Manifest>>,
+    versions: &'v BTreeMap<u64, Found>,
     wanted: &Wanted<'_>,
 ) -> PlanResult<Vec<Arc<dyn ExecutionPlan>>> {
     let passing = passing(session, versions, wanted.filters)?;
     let mut pruned = versions.len() - passing.len();
+    let or_fault = |found: &'v Found| found.as_ref().map_err(|fault| archive.plan_fault(fault.clone()));
+    let passing = passing.into_iter().map(or_fault).collect::<PlanResult<Vec<_>>>()?;
     let groups = by_names(passing, wanted.columns)?.into_iter();
     let plans = groups.map(|(names, group)| {
         let pruned = std::mem::take(&mut pruned); // told once, by the first
@@ -199,27 +211,38 @@ fn as_shown(
 }
 
 /// The versions that the filters do not rule out by what they say of the version alone.
+///
+/// # Errors
+/// When a filter has no answer for a version, and no other one rules that out.
 fn passing<'a>(
     session: &dyn Session,
-    versions: &'a BTreeMap<u64, Arc<Manifest>>,
+    versions: &'a BTreeMap<u64, Found>,
     filters: &[Expr],
-) -> PlanResult<Vec<&'a Arc<Manifest>>> {
-    let mut passing: Vec<&Arc<Manifest>> = versions.values().collect();
+) -> PlanResult<Vec<&'a Found>> {
     let schema = Arc::new(Schema::new(vec![Field::new(VERSION, DataType::UInt64, false)]));
+    let columns = DFSchema::try_from(schema.clone())?;
     let of_version_alone = |filter: &&Expr| {
         let columns = filter.column_refs();
         !columns.is_empty() && columns.iter().all(|column| column.name == VERSION) && !filter.is_volatile()
     };
-    for filter in filters.iter().filter(of_version_alone) {
-        let columns = DFSchema::try_from(schema.clone())?;
-        let Ok(test) = session.create_physical_expr(filter.clone(), &columns) else { continue };
-        let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(passing.iter().map(|m| m.version)));
-        let rows = passing.len();
-        let passed =
-            test.evaluate(&RecordBatch::try_new(schema.clone(), vec![numbers])?)?.into_array(rows)?;
-        let Some(passed) = passed.as_boolean_opt() else { continue };
-        let mut at = 0..rows;
-        passing.retain(|_| at.next().is_some_and(|at| passed.is_valid(at) && passed.value(at)));
+    let filters = filters.iter().filter(of_version_alone);
+    let tests = filters.filter_map(|filter| session.create_physical_expr(filter.clone(), &columns).ok());
+    let tests: Vec<Arc<dyn PhysicalExpr>> = tests.collect();
+    let mut passing = Vec::new();
+    for (version, found) in versions {
+        let answers: Vec<PlanResult<bool>> =
+            tests.iter().map(|test| passes(&**test, &schema, *version)).collect();
+        if !answers.iter().any(|answer| matches!(answer, Ok(false))) {
+            answers.into_iter().collect::<PlanResult<Vec<bool>>>()?;
+            passing.push(found);
+        }
     }
     Ok(passing)
+}
+
+/// Whether a filter on the version alone lets a version pass.
+fn passes(filter: &dyn PhysicalExpr, schema: &SchemaRef, version: u64) -> PlanResult<bool> {
+    let number: ArrayRef = Arc::new(UInt64Array::from_iter_values([version]));
+    let passed = filter.evaluate(&RecordBatch::try_new(schema.clone(), vec![number])?)?.into_array(1)?;
+    Ok(passed.as_boolean_opt().is_none_or(|passed| passed.is_valid(0) && passed.value(0)))
 }

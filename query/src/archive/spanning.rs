@@ -7,7 +7,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Statistics, internal_datafusion_err};
-use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -36,11 +36,7 @@ pub(crate) fn table(
     };
     let snapshot = live.as_ref().map(|(snapshot, _)| *snapshot);
     let gone = found.iter().filter(|(version, found)| is_read(snapshot, **version, found));
-    let versions = gone.map(|(version, found)| match found {
-        Ok(manifest) => Ok((*version, manifest.clone())),
-        Err(fault) => Err(DataFusionError::External(Box::new(archive.fault(fault.clone())))),
-    });
-    let versions: BTreeMap<u64, Arc<Manifest>> = versions.collect::<PlanResult<_>>()?;
+    let versions: BTreeMap<u64, Found> = gone.map(|(version, found)| (*version, found.clone())).collect();
     if versions.is_empty() && live.is_some() {
         return Ok(live.map(|(_, provider)| provider));
     }
@@ -62,12 +58,17 @@ fn is_read(live: Option<&TableSnapshot>, version: u64, found: &Found) -> bool {
     !live.has_version(version) && is_out
 }
 
-/// The columns of a table that is only in the archive.
-fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Arc<Manifest>>) -> PlanResult<Columns> {
-    Columns::of_versions(versions.values().rev()).map_err(|(manifest, error)| {
+/// The columns of a table that is only in the archive, those of its damaged versions left out: they cannot be told.
+fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Found>) -> PlanResult<Columns> {
+    let mut sound = versions.values().rev().filter_map(|found| found.as_ref().ok()).peekable();
+    if sound.peek().is_none()
+        && let Some(Err(fault)) = versions.values().next()
+    {
+        return Err(archive.plan_fault(fault.clone()));
+    }
+    Columns::of_versions(sound).map_err(|(manifest, error)| {
         let manifest = manifest.name().path().to_string();
-        let fault = ArchiveFault::Manifest { manifest, reason: error.to_string() };
-        DataFusionError::External(Box::new(archive.fault(fault)))
+        archive.plan_fault(ArchiveFault::Manifest { manifest, reason: error.to_string() })
     })
 }
 
@@ -75,7 +76,7 @@ fn columns_of(archive: &Archive, versions: &BTreeMap<u64, Arc<Manifest>>) -> Pla
 #[derive(Debug)]
 struct SpanningTable {
     archive: Archive,
-    versions: BTreeMap<u64, Arc<Manifest>>,
+    versions: BTreeMap<u64, Found>,
     columns: Columns,
     live: Option<Arc<dyn TableProvider>>,
 }
@@ -107,9 +108,11 @@ impl TableProvider for SpanningTable {
         TableType::Base
     }
 
-    /// Of live rows as their store knows them, of archived ones as their manifests do.
+    /// Of live rows as their store knows them, of archived ones as their manifests do; nothing where one of these is damaged.
     fn statistics(&self) -> Option<Statistics> {
-        let archived = of_versions(&self.columns.schema, self.versions.values());
+        let sound: Option<Vec<&Arc<Manifest>>> =
+            self.versions.values().map(|found| found.as_ref().ok()).collect();
+        let archived = of_versions(&self.columns.schema, sound?.into_iter());
         let Some(live) = &self.live else { return Some(archived) };
         Statistics::try_merge_iter([&archived, &live.statistics()?], &self.columns.schema).ok()
     }

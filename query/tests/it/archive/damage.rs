@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use futures_util::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use forebay_query::{Archive, ArchiveRule, Archiver, Kind, Session};
+use forebay_query::{Archive, ArchiveRule, Archiver, Kind, Options, Session};
 use serde_json::json;
 
 use super::fixture::*;
@@ -104,6 +104,41 @@ fn a_manifest_that_is_not_as_it_was_written_is_named() {
     fs::remove_file(&manifest).unwrap();
     let rows = rows(&opened(&run, &path), ALL);
     assert_eq!(rows.len() as u64, 4 * (STEPS - 1), "the way out that the message names");
+}
+
+#[test]
+fn a_damaged_manifest_costs_only_queries_that_may_need_a_row_of_its_version() {
+    let (run, path, _) = archived();
+    fs::write(path.join("_commits/solver/2.1.json"), b"").unwrap();
+    let archive = Archive::open(path.to_str().unwrap()).unwrap();
+    let alone = Session::of_archive(&archive, &Options::default()).unwrap();
+    for session in [opened(&run, &path), alone] {
+        let sql = "SELECT count(reward) AS rewards FROM solver WHERE policy_version < 2";
+        assert_eq!(rows(&session, sql), [json!({"rewards": 4})]);
+        for sql in [
+            ALL,
+            "SELECT count(*) FROM solver",
+            "SELECT sample_id FROM solver WHERE policy_version = 2",
+            "SELECT sample_id FROM solver WHERE reward > 100",
+        ] {
+            let message = error(&session, sql, Kind::Archive);
+            assert!(message.contains("_commits/solver/2.1.json is corrupt"), "{sql}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_without_an_answer_for_a_version_costs_only_queries_that_may_need_a_row_of_it() {
+    let (run, path, _) = archived();
+    let session = opened(&run, &path);
+    let asked = |versions: &str| {
+        format!(
+            "SELECT count(*) AS n FROM solver WHERE 6 / (policy_version - 2) < 9 AND policy_version {versions}"
+        )
+    };
+    assert_eq!(rows(&session, &asked("IN (3, 4)")), [json!({"n": 8})]);
+    let message = error(&session, &asked("IN (2, 3)"), Kind::Input);
+    assert!(message.to_lowercase().contains("divide by zero"), "{message}");
 }
 
 #[test]
