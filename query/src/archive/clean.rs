@@ -17,7 +17,7 @@ use super::blocking::block_on;
 use super::contents::by_version;
 use super::folder::Archive;
 use super::gone::settle_all;
-use super::layout::{COMMITS, ManifestName, is_part_path};
+use super::layout::{COMMITS, MARKER, ManifestName, is_part_path};
 use crate::error::Result;
 
 /// What was removed.
@@ -95,7 +95,8 @@ async fn named(archive: &Archive) -> Result<HashSet<Path>> {
 fn remove_staged(root: &FilePath, limit: SystemTime, cleaned: &mut Cleaned) {
     let entries = |path: &FilePath| std::fs::read_dir(path).into_iter().flatten().flatten();
     let folders = entries(root).flat_map(|table| entries(&table.path()).chain([table]).collect::<Vec<_>>());
-    for file in folders.flat_map(|folder| entries(&folder.path()).collect::<Vec<_>>()) {
+    let within = folders.flat_map(|folder| entries(&folder.path()).collect::<Vec<_>>());
+    for file in entries(root).chain(within) {
         let is_staged = is_staged(root, &file.path());
         let Ok(found) = file.metadata() else { continue };
         let old = found.is_file() && found.modified().is_ok_and(|modified| modified <= limit);
@@ -106,11 +107,13 @@ fn remove_staged(root: &FilePath, limit: SystemTime, cleaned: &mut Cleaned) {
     }
 }
 
-/// Whether a file is being written to where a file of a version or a manifest goes: others are somebody else's.
+/// Whether a file is being written to where a file of a version, a manifest or the archive's marker goes: others are somebody
+/// else's.
 fn is_staged(root: &FilePath, path: &FilePath) -> bool {
     let within = path.strip_prefix(root).ok().and_then(FilePath::to_str);
     let Some((place, number)) = within.and_then(|within| within.rsplit_once('#')) else { return false };
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let place = Path::from(place);
-    is_number && (is_part_path(&place) || ManifestName::parse(&place).is_some())
+    let is_marker = place == Path::from(MARKER);
+    is_number && (is_marker || is_part_path(&place) || ManifestName::parse(&place).is_some())
 }

@@ -86,6 +86,24 @@ fn what_a_killed_process_was_writing_into_a_directory_is_removed() {
     assert!(mine.iter().all(|name| path.join(name).exists()) && path.join("solver/mine.parquet").exists());
 }
 
+/// Such a file of the marker stays until it is old, and the marker and what is somebody else's always.
+#[test]
+fn a_marker_that_a_killed_process_was_writing_is_removed_once_it_is_old() {
+    let run = stepped();
+    let (archive, path) = in_directory(&run);
+    let archiver = Archiver::new(&run.store, &archive, ArchiveRule::keep_versions(1)).unwrap();
+    let staged = path.join("forebay-archive.json#1");
+    let others = ["forebay-archive.json", "forebay-archive.json#", "forebay-archive.json#1a", "notes.json#1"];
+    for file in others[1..].iter().chain(&["forebay-archive.json#1"]) {
+        std::fs::write(path.join(file), b"{}").unwrap();
+    }
+    assert_eq!(archiver.clean(Duration::from_secs(3600)).unwrap().files, 0);
+    assert!(staged.exists());
+    let cleaned = archiver.clean(Duration::ZERO).unwrap();
+    assert_eq!((cleaned.files, cleaned.bytes, staged.exists()), (1, 2, false));
+    assert!(others.iter().all(|name| path.join(name).exists()));
+}
+
 /// A power failure takes back what was not yet on stable storage; a manifest is put only after that was made sure.
 #[test]
 fn the_log_is_on_stable_storage_before_a_manifest_is() {
