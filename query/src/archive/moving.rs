@@ -42,13 +42,19 @@ impl<'a> Move<'a> {
         Ok(Move { store, archive, table, version, row_group_bytes: archiver.group_bytes() })
     }
 
-    /// Takes the version through all steps, from the first that it has not gone through.
+    /// Takes the version through all steps, from the first that it has not gone through. One that has a manifest, and that the store
+    /// would not let go, is left as it is: it is compared and read back when it would.
     pub(super) async fn run(&self) -> Result<Moved> {
         let snapshot = self.store.snapshot_for("archive");
         let seen = snapshot.table(self.table.name()).map_err(from_store)?;
         let rows = seen.rows_of_version(self.version);
         if rows.is_empty() {
             return Ok(Moved::default()); // somebody else was faster
+        }
+        if let Some(reason) = self.holds_back(seen)?
+            && self.is_put().await?
+        {
+            return Ok(Moved { held_back: Some(reason), ..Moved::default() });
         }
         let manifest = match self.manifest_of(snapshot.commit(), seen, &rows).await? {
             Ok(committed) => {
@@ -58,6 +64,11 @@ impl<'a> Move<'a> {
             Err(generation) => self.commit(snapshot.commit(), seen, &rows, generation).await?,
         };
         self.read_back(&manifest).await?;
+        self.delete(&manifest, seen)
+    }
+
+    /// Deletes the version from the store, where it is still as it was seen.
+    fn delete(&self, manifest: &Manifest, seen: &TableSnapshot) -> Result<Moved> {
         match self.table.delete_unchanged(self.version, seen) {
             Ok(deleted) => Ok(Moved {
                 rows: deleted.rows,
@@ -70,6 +81,20 @@ impl<'a> Move<'a> {
             }
             Err(error) => Err(from_store(error)),
         }
+    }
+
+    /// Why the store would not let the version go now, where it would not.
+    fn holds_back(&self, seen: &TableSnapshot) -> Result<Option<String>> {
+        match self.table.check_unchanged(self.version, seen) {
+            Ok(()) => Ok(None),
+            Err(error) if error.kind() == StoreKind::State => Ok(Some(error.to_string())),
+            Err(error) => Err(from_store(error)),
+        }
+    }
+
+    /// Whether a manifest of the version was put, by an earlier try.
+    async fn is_put(&self) -> Result<bool> {
+        Ok(!self.archive.manifests_of(self.table.name(), self.version).await?.is_empty())
     }
 
     /// The manifest that holds these rows already, or the generation that the next one has.

@@ -25,12 +25,23 @@ impl Table {
         let rows_seen = seen.rows_of_version(version).len();
         let kept = self.store.0.options.object_versions_kept;
         self.store.0.submit_if(|state| {
-            state.check_unchanged(self.id(), version, seen, rows_seen)?;
-            let (record, deleted) = state.decide_delete(self.id(), &Delete::version(version), kept)?;
+            let (record, deleted) = state.decide_unchanged(self.id(), version, seen, rows_seen, kept)?;
             let any = deleted.rows > 0;
             let deletions = vec![record, DeleteRecord::moved_out(self.id(), version)];
             Ok((any.then_some(Event::Deleted { deletions }), deleted))
         })
+    }
+
+    /// Whether [`delete_unchanged`](Self::delete_unchanged) would delete the version now: to be asked before what is costly and of no
+    /// use where it would not. It may still be refused later.
+    ///
+    /// # Errors
+    /// As for `delete_unchanged`.
+    pub fn check_unchanged(&self, version: u64, seen: &TableSnapshot) -> Result<()> {
+        let rows_seen = seen.rows_of_version(version).len();
+        let kept = self.store.0.options.object_versions_kept;
+        self.store.0.state.lock().decide_unchanged(self.id(), version, seen, rows_seen, kept)?;
+        Ok(())
     }
 }
 
@@ -43,6 +54,19 @@ impl DeleteRecord {
 }
 
 impl State {
+    /// The deletion of a version that is just as it was seen.
+    fn decide_unchanged(
+        &self,
+        table: u32,
+        version: u64,
+        seen: &TableSnapshot,
+        rows_seen: usize,
+        kept: usize,
+    ) -> Result<(DeleteRecord, Deleted)> {
+        self.check_unchanged(table, version, seen, rows_seen)?;
+        self.decide_delete(table, &Delete::version(version), kept)
+    }
+
     fn check_unchanged(
         &self,
         table: u32,

@@ -80,11 +80,15 @@ fn what_has_changed_since_stays() {
         let seen = snapshot.table("solver").unwrap();
         change(&store, &table, row);
         let there = rows(&store);
+        let told = table.check_unchanged(0, seen).unwrap_err();
         let error = table.delete_unchanged(0, seen).unwrap_err();
+        assert_eq!(told.to_string(), error.to_string(), "it is told beforehand");
         assert!(matches!(error.cause(), Cause::VersionChanged { version: 0, .. }), "{reason}: {error}");
         assert!(error.to_string().contains(reason), "{reason}: {error}");
         assert_eq!(rows(&store), there, "{reason}");
         let again = store.snapshot();
+        table.check_unchanged(0, again.table("solver").unwrap()).unwrap();
+        assert_eq!(rows(&store), there, "{reason}: who asks deletes nothing");
         let deleted = table.delete_unchanged(0, again.table("solver").unwrap()).unwrap();
         assert_eq!(rows(&store) + deleted.rows as usize, there, "{reason}: as it is seen now it may go");
     }

@@ -89,12 +89,17 @@ fn a_version_of_which_somebody_holds_a_row_stays_until_it_is_given_back() {
     for version in 1..4 {
         step(&run, version);
     }
-    let (archive, _) = in_memory();
-    let archiver = Archiver::new(&run.store, &archive, ArchiveRule::keep_versions(1)).unwrap();
+    let (archive, objects) = in_memory();
+    let counting = Meddling::looked_at(objects, |_| {});
+    let counted = over(counting.clone());
+    let archiver = Archiver::new(&run.store, &counted, ArchiveRule::keep_versions(1)).unwrap();
     let (due, moved) = archiver.run_once().unwrap().unwrap();
     assert_eq!((due.version, moved.rows), (0, 0));
     let reason = moved.held_back.unwrap();
     assert!(reason.contains("held by claim"), "{reason}");
+    let operations = counting.operations();
+    assert_eq!(archiver.move_version(&due).unwrap().held_back, Some(reason));
+    assert_eq!(counting.operations() - operations, 1, "the manifests are listed, and no file is read again");
     let all = rows(&run.session, EVERYTHING);
     assert_eq!(rows(&session(&run.store, &archive), EVERYTHING), all, "it is in both, and read once");
     let (next, moved) = archiver.run_once().unwrap().unwrap();
