@@ -59,9 +59,19 @@ fn note(record: &Record, seen: &mut BTreeSet<&'static str>) {
                 deletions.iter().any(|d| d.consumed_up_to > 0).then_some("retention of consumed rows"),
             );
             seen.extend(deletions.iter().any(|d| d.retired.is_some()).then_some("retired versions"));
+            seen.extend(says_moved_out(deletions).then_some("versions that were moved out"));
         }
         _ => {}
     }
+}
+
+/// Whether a deletion without rows says of what the one before it retires that it was moved out.
+fn says_moved_out(deletions: &[DeleteRecord]) -> bool {
+    let is_said = |deleted: &DeleteRecord, said: &DeleteRecord| {
+        let of_it = (said.table, said.retired) == (deleted.table, deleted.retired);
+        of_it && said.retired.is_some() && said.rows.is_empty()
+    };
+    deletions.windows(2).any(|pair| is_said(&pair[0], &pair[1]))
 }
 
 fn note_operation(operation: &Operation, seen: &mut BTreeSet<&'static str>) {
@@ -88,7 +98,13 @@ fn every_kind_of_record_is_in_the_golden_files() {
         });
         assert!(scanned.unwrap().bytes > 0);
     }
-    let others = ["carried values", "a gang's claim", "retention of consumed rows", "retired versions"];
+    let others = [
+        "carried values",
+        "a gang's claim",
+        "retention of consumed rows",
+        "retired versions",
+        "versions that were moved out",
+    ];
     let all = [
         Event::ALL,
         SchemaChange::ALL,

@@ -67,8 +67,13 @@ fn describe_table(store: &Store, table: &Table, text: &mut String) {
     describe_rest(store, table, text);
 }
 
-/// What no scan shows: the tokens that are not trained on, and the cells that still grow.
+/// What no scan shows: the versions that were moved out, the tokens that are not trained on, and the cells that still grow.
 fn describe_rest(store: &Store, table: &Table, text: &mut String) {
+    let snapshot = store.snapshot();
+    let seen = snapshot.table(table.name()).unwrap();
+    for version in (0..=seen.current_version()).filter(|version| seen.is_moved_out(*version)) {
+        writeln!(text, "  version {version} was moved out").unwrap();
+    }
     for row in pick(store, table.name(), &["policy_version", "sample_id"]) {
         let (version, sample): (u64, SampleId) = (row[0].parse().unwrap(), row[1].parse().unwrap());
         let Some(RowInfo { row: found, trainable_from, .. }) = table.get(version, &sample) else { continue };

@@ -112,6 +112,8 @@ fn declare(store: &Store) {
     store.create_table("types", every.data("tensor", DataType::tensor(Element::Float32, [2, 2]))).unwrap();
     store.create_table("turns", Schema::new().data("text", DataType::Utf8)).unwrap();
     store.create_table("short-lived", Schema::new().data("text", DataType::Utf8)).unwrap();
+    let archived = Schema::new().data("reward", DataType::Float32).policy("solver");
+    store.create_table("archived", archived).unwrap();
     store.create_consumer("train", Consumer::trainer(["solver"]).ready(["reward"])).unwrap();
     let judged = Consumer::trainer(["judge"]).ready(["verdict"]).only("verdict", Comparison::AtLeast, 0.5);
     store.create_consumer("train-judge", judged.priority("pressure")).unwrap();
@@ -202,6 +204,7 @@ fn group_rows(store: &Store) {
         .unwrap()
         .insert(0, "gone_0_0", [("text", "of a version that is retired".into())])
         .unwrap();
+    store.table("archived").unwrap().insert(0, "moved_0_0", [("reward", 0.5.into())]).unwrap();
     let table = store.table("turns").unwrap();
     let turns = store.consumer("train-turns").unwrap();
     for id in ["story_0_0", "story_1_0", "story_0_1", "other_0_0", "short_0_0"] {
@@ -316,7 +319,8 @@ fn change_columns(store: &Store) {
     judge.retire_column("image").unwrap();
 }
 
-/// One row, one version, rows of peers with their groups, and what retention no longer keeps: the rows of the first step.
+/// One row, one version, rows of peers with their groups, a version that was moved out, and what retention no longer keeps: the rows of
+/// the first step.
 fn delete(store: &Store) {
     let (turns, origin) =
         (store.table("turns").unwrap(), Origin { peer: "another-run".to_owned(), round: 5 });
@@ -327,6 +331,8 @@ fn delete(store: &Store) {
     let row = solver.find(0, &"lost_0_0".parse().unwrap()).unwrap();
     solver.delete(&Delete::rows([row])).unwrap();
     store.table("short-lived").unwrap().delete(&Delete::version(0).force()).unwrap();
+    let archived = store.table("archived").unwrap();
+    archived.delete_unchanged(0, store.snapshot().table("archived").unwrap()).unwrap();
     store.run_once().unwrap();
 }
 

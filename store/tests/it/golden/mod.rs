@@ -9,6 +9,9 @@
 //! now, and means what it meant then; and its checkpoint has rows in a wider form than is written now. `format-1-went-back/` was
 //! written between the two: its log has `WentBack`.
 //!
+//! What there comes to be in addition is lived in [`life`], and `format-1/` is made anew: all that was in it is in it again. Where
+//! something is written otherwise than before, the files of before stay beside it, as those two did.
+//!
 //! When a test in here fails, the format has changed. After its release that is a new `FORMAT_VERSION`, with golden files
 //! of its own beside the old ones. Before it, `FOREBAY_WRITE_GOLDEN=1 cargo test -p forebay-store --test it golden` makes
 //! the files anew. `FOREBAY_WRITE_GOLDEN=text` makes the descriptions anew, and leaves the stores: for when a store shows
