@@ -23,4 +23,5 @@ mod resumed;
 mod room;
 mod shared;
 mod slabs;
+mod slow_disk;
 mod waiting;
