@@ -11,7 +11,6 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use forebay_query::{QueryThreads, Session};
 use forebay_store::Store;
-use tokio::sync::Semaphore;
 
 use crate::access::Caller;
 use crate::builder::Builder;
@@ -19,6 +18,7 @@ use crate::doors::Doors;
 use crate::failure::Failure;
 use crate::gathered::Gathered;
 use crate::grpc::Tally;
+use crate::grpc::room::Shares;
 use crate::queries::Queries;
 use crate::readers::Readers;
 use crate::server::QUERY_THREADS;
@@ -29,7 +29,8 @@ use crate::{guard, metrics, sql};
 pub(crate) struct App {
     pub(crate) store: Store,
     pub(crate) session: Session,
-    pub(crate) turns: Arc<Semaphore>,
+    /// Of queries.
+    pub(crate) turns: Shares,
     pub(crate) threads: Arc<QueryThreads>,
     pub(crate) query_time_max: Duration,
     pub(crate) piece_time_max: Duration,
@@ -56,7 +57,7 @@ impl App {
         let piece_time_max = of_clients.limits.piece_time_max;
         let readers = settings.readers_who();
         let certified = settings.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
-        let (turns, queries) = (Arc::new(Semaphore::new(QUERY_THREADS)), Queries::default());
+        let (turns, queries) = (Shares::new(QUERY_THREADS as u32, *query_time_max), Queries::default());
         let (clients, doors) = (Tally::default(), Doors::default());
         let any_host = settings.allow_remote || !readers.is_open(); // a web page knows no token
         App {

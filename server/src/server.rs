@@ -29,7 +29,8 @@ use crate::routes::{self, App};
 const WORKERS: usize = 3;
 /// How often is taken in what another process has written, whether or not somebody asks.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
-/// The threads that queries compute on. Those over HTTP are answered when they are computed, so more would gain nothing there.
+/// The threads that queries compute on. Those over HTTP are answered when they are computed, so there one caller has no more turns than that,
+/// and all callers twice as many.
 pub(crate) const QUERY_THREADS: usize = 2;
 /// How long requests go on after the word to stop.
 const GRACE: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use forebay_query::{Answer, Format, Session};
+use forebay_query::{Answer, Format};
 
 use crate::access::Caller;
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ pub(crate) async fn answer(
     let sql = std::str::from_utf8(&body).map_err(|error| {
         Failure::new(StatusCode::BAD_REQUEST, "input", format!("the query is not UTF-8: {error}"))
     })?;
-    let (answer, kept) = in_time(&app, caller.session(&app.session), sql).await?;
+    let (answer, kept) = in_time(&app, &caller, sql).await?;
     let rendered = app.gathered.rendered(&answer, format)?;
     drop((answer, kept));
     Ok(([(header::CONTENT_TYPE, content_type)], rendered).into_response())
@@ -52,10 +52,10 @@ async fn sent(app: &App, request: Request) -> Result<Bytes, Failure> {
 }
 
 /// Waits for a turn and runs the query, all of it within the time that a query may take.
-async fn in_time(app: &App, session: Session, sql: &str) -> Result<(Answer, Taken), Failure> {
-    let query = Arc::new(app.queries.begin("http", None));
+async fn in_time(app: &App, caller: &Caller, sql: &str) -> Result<(Answer, Taken), Failure> {
+    let (session, query) = (caller.session(&app.session), Arc::new(app.queries.begin("http", None)));
     let run = async {
-        let turn = app.turns.clone().acquire_owned().await; // the semaphore is never closed
+        let turn = app.turns.turn_at_last(&caller.name).await; // turns are never closed
         let keeps = (turn, query.clone());
         let sql = sql.to_owned();
         let rows = app.threads.run(async move { session.stream(&sql).await }).await?;

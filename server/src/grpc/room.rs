@@ -104,7 +104,7 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// So many permits for one caller, and twice as many for all.
-    pub(super) fn new(most: u32, wait_max: Duration) -> Self {
+    pub(crate) fn new(most: u32, wait_max: Duration) -> Self {
         Shares { room: Room::of(most, wait_max), own: Arc::default() }
     }
 
@@ -130,7 +130,7 @@ impl Shares {
     }
 
     /// The same, however long that takes: for who is heard of when nobody waits any more.
-    pub(super) async fn turn_at_last(&self, caller: &str) -> Option<Taken> {
+    pub(crate) async fn turn_at_last(&self, caller: &str) -> Option<Taken> {
         self.room.taken_at_last(&self.own(caller), 1).await
     }
 

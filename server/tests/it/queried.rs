@@ -1,8 +1,10 @@
 //! `POST /sql`.
 
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use forebay_server::Server;
+use forebay_server::{Grant, Server, Token};
 use serde_json::json;
 
 use crate::client::{Served, send};
@@ -87,6 +89,33 @@ fn busy_queries_leave_room_for_health() {
             query.join().unwrap().failure(503, "capacity");
         }
     });
+}
+
+/// Asks with that token, and leaves the answer where it is.
+fn asked(to: SocketAddr, token: &str, sql: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(to).unwrap();
+    let (shown, bytes) = (format!("Authorization: Bearer {token}"), sql.len());
+    let request =
+        format!("POST /sql HTTP/1.1\r\nHost: {to}\r\n{shown}\r\nContent-Length: {bytes}\r\n\r\n{sql}");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn one_caller_keeps_no_turn_from_others_and_who_goes_gives_his_back() {
+    let grant = |name: &str| Grant::new(name, Token::new(name).unwrap());
+    let served = Served::new(Server::builder().grant(grant("greedy")).grant(grant("other")));
+    let (to, shown) = (served.server.address().unwrap(), [("Authorization", "Bearer other")]);
+    let metrics = || send(to, "GET", "/metrics", &shown, b"").body;
+    let running = |count: u64| format!("forebay_running_queries{{way=\"http\"}} {count}\n");
+    let greedy: Vec<TcpStream> = (0..8).map(|_| asked(to, "greedy", ENDLESS)).collect();
+    while !metrics().contains(&running(8)) {} // those that wait for their turn among them
+    assert_eq!(send(to, "POST", "/sql", &shown, b"SELECT 1 AS one").json()[0]["one"], 1);
+    assert!(!metrics().contains("forebay_queries_failed_total{way=\"http\""), "nobody's time was over");
+    drop(greedy);
+    while !metrics().contains(&running(0)) {}
+    let shown = [("Authorization", "Bearer greedy")];
+    assert_eq!(send(to, "POST", "/sql", &shown, b"SELECT 1 AS one").json()[0]["one"], 1);
 }
 
 #[test]
