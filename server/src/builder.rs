@@ -276,8 +276,8 @@ impl Builder {
         self
     }
 
-    /// How long a write in frames, a message that is not short, an object in pieces, a read or a query of gRPC waits for its turn before its
-    /// client is told to ask again. Default: 5 s.
+    /// How long a write in frames, a message that is not short, over Flight SQL too, an object in pieces, a read or a query of gRPC waits for
+    /// its turn before its client is told to ask again. Default: 5 s.
     pub fn room_time_max(mut self, time: Duration) -> Self {
         self.clients.limits.room_time_max = time;
         self

@@ -11,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::builder::Builder;
 use crate::connections::{Connections, Handles, HttpListener};
+use crate::grpc::Limits;
 use crate::queries::Answering;
 use crate::routes::App;
 use crate::server::{Everywhere, Listening, QUERY_THREADS, Stopper, serve};
@@ -74,8 +75,8 @@ impl Opening {
         let Some(Listening { address, listener }) = listening else { return Ok(None) };
         let connections = Connections::new(self.settings.readers, &self.handles, &self.app.doors.flight);
         let door = flight::Door { listener, connections, tls: self.settings.tls.clone() };
-        let piece_time_max = self.settings.clients.limits.piece_time_max;
-        let pace = flight::Pace { piece_time_max, tally: self.app.clients.clone() };
+        let Limits { piece_time_max, room_time_max, .. } = self.settings.clients.limits;
+        let pace = flight::Pace { piece_time_max, room_time_max, tally: self.app.clients.clone() };
         let readers = self.app.readers.clone();
         let thread = flight::start(door, self.answering(), readers, pace, self.stopper.clone())?;
         tracing::info!(%address, "serving Flight SQL");

@@ -17,6 +17,7 @@ use tonic::Status;
 use super::service::Service;
 use super::{status, ticket, wire};
 use crate::access::Caller;
+use crate::grpc::held_back::Occupied;
 use crate::handle::Handle;
 
 const CREATE: &str = "CreatePreparedStatement";
@@ -52,9 +53,10 @@ pub(crate) async fn act(
     service: &Service,
     caller: &Caller,
     action: Action,
+    room: Occupied,
 ) -> Result<Option<Vec<u8>>, Status> {
     match action.r#type.as_str() {
-        CREATE => create(service, caller, unpacked(&action.body)?).await.map(Some),
+        CREATE => create(service, caller, unpacked(&action.body)?, room).await.map(Some),
         CLOSE => {
             let request: ActionClosePreparedStatementRequest = unpacked(&action.body)?;
             service.statements.close(&Handle::new(&request.prepared_statement_handle, caller));
@@ -79,8 +81,9 @@ async fn create(
     service: &Service,
     caller: &Caller,
     request: ActionCreatePreparedStatementRequest,
+    room: Occupied,
 ) -> Result<Vec<u8>, Status> {
-    let prepared = service.prepare(caller, request.query).await.map_err(|error| status::of(&error))?;
+    let prepared = service.prepare(caller, request.query, room).await.map_err(|error| status::of(&error))?;
     let dataset_schema = ipc(&wire::schema(prepared.schema())).map_err(status::internal)?;
     let parameter_schema = ipc(&wire::schema(prepared.parameters())).map_err(status::internal)?;
     let handle = service.statements.keep(prepared, caller, Instant::now());

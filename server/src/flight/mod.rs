@@ -33,6 +33,7 @@ use tonic::transport::Server;
 
 use crate::connections::Connections;
 use crate::grpc::Tally;
+use crate::grpc::room::MessageRoom;
 use crate::queries::Answering;
 use crate::readers::Readers;
 use crate::server::Stopper;
@@ -41,6 +42,11 @@ use crate::tls::Tls;
 const WORKERS: usize = 2;
 /// The largest message that is taken from a client, in bytes: statements and their values.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// How many of the largest messages of one caller are in memory at the same time, and half of how many of all. It is room of readers alone:
+/// who may only look cannot keep out those who write.
+const LONGEST_AT_ONCE: u64 = 16;
+/// How much of a message may be here before there is room for it, in bytes, so that one that waits leaves its connection to others.
+const AHEAD_BYTES_MAX: u32 = 32 << 10;
 /// How many calls go on at the same time on one connection; a driver asks one thing after the other.
 const CALLS_PER_CONNECTION_MAX: u32 = 128;
 /// How often a silent client is asked whether it is there; one that is not lets go of its queries.
@@ -53,6 +59,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Pace {
     /// How long a client may take for a piece of either.
     pub(crate) piece_time_max: Duration,
+    /// How long a message that is not short waits for room in memory.
+    pub(crate) room_time_max: Duration,
     /// Counts answers that were let go of.
     pub(crate) tally: Tally,
 }
@@ -74,8 +82,8 @@ pub(crate) fn start(
     stopper: Stopper,
 ) -> io::Result<JoinHandle<()>> {
     let facts = facts::Facts::new().map_err(io::Error::other)?;
-    let piece_time_max = pace.piece_time_max;
-    let service = service::Service::new(answering, readers.clone(), pace, facts);
+    let room = MessageRoom::of(REQUEST_BYTES_MAX as u64, LONGEST_AT_ONCE, pace.room_time_max);
+    let service = service::Service::new(answering, readers.clone(), pace.clone(), facts);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("forebay-flight-worker")
@@ -88,13 +96,15 @@ pub(crate) fn start(
     };
     let server = Server::builder()
         .http2_keepalive_interval(Some(ALIVE_EVERY))
+        .initial_stream_window_size(Some(AHEAD_BYTES_MAX))
+        .initial_connection_window_size(Some(AHEAD_BYTES_MAX * (CALLS_PER_CONNECTION_MAX + 1)))
         .max_concurrent_streams(Some(CALLS_PER_CONNECTION_MAX));
     let server = match &tls {
         None => server,
         Some(tls) => server.tls_config(tls.of_tonic()).map_err(io::Error::other)?,
     };
     let service = FlightServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
-    let service = sent::SentAtAPace::new(service, piece_time_max);
+    let service = sent::Sent::new(service, room, pace);
     let serve = move || serve(runtime, server, listener, &connections, (service, readers), &stopper);
     std::thread::Builder::new().name("forebay-flight".to_owned()).spawn(serve)
 }
@@ -104,7 +114,7 @@ fn serve(
     mut server: Server,
     listener: tokio::net::TcpListener,
     connections: &Connections,
-    (service, readers): (sent::SentAtAPace<FlightServiceServer<service::Service>>, Readers),
+    (service, readers): (sent::Sent<FlightServiceServer<service::Service>>, Readers),
     stopper: &Stopper,
 ) {
     // Nothing that is sent is read before it is known whose it is: a call looks at the token when its whole message has come.

@@ -27,6 +27,7 @@ use super::statements::Statements;
 use super::{Pace, actions, metadata, put, status, ticket, wire};
 use crate::access::Caller;
 use crate::connections::Known;
+use crate::grpc::held_back::Occupied;
 use crate::grpc::pace::{Clock, taken_at_a_pace};
 use crate::grpc::room::Shares;
 use crate::handle::Handle;
@@ -90,10 +91,16 @@ impl Service {
     }
 
     /// The columns of what a command asks for, and the command that asks for the rows.
-    async fn describe(&self, caller: &Caller, command: Command) -> Result<(SchemaRef, Any), Status> {
+    async fn describe(
+        &self,
+        caller: &Caller,
+        command: Command,
+        room: Occupied,
+    ) -> Result<(SchemaRef, Any), Status> {
         match command {
             Command::CommandStatementQuery(query) => {
-                let rows = self.asked(caller, &query.query).await.map_err(|error| status::of(&error))?;
+                let rows =
+                    self.asked(caller, &query.query, room).await.map_err(|error| status::of(&error))?;
                 Ok((wire::schema(rows.schema()), ticket::new(&query.query).as_any()))
             }
             Command::CommandPreparedStatementQuery(query) => {
@@ -128,10 +135,15 @@ impl Service {
         })
     }
 
-    /// The rows of a statement, planned where queries compute.
-    async fn asked(&self, caller: &Caller, sql: &str) -> Result<RowStream, Error> {
+    /// The rows of a statement, planned where queries compute. That goes on for a while when the call is over, and keeps the room.
+    async fn asked(&self, caller: &Caller, sql: &str, room: Occupied) -> Result<RowStream, Error> {
         let (session, sql) = (caller.session(&self.session), sql.to_owned());
-        self.threads.run(async move { session.stream(&sql).await }).await
+        let stream = async move {
+            let rows = session.stream(&sql).await;
+            drop((sql, room)); // both were in here
+            rows
+        };
+        self.threads.run(stream).await
     }
 
     /// The same of one that was prepared.
@@ -139,10 +151,20 @@ impl Service {
         self.threads.run(async move { prepared.stream(values.as_ref()).await }).await
     }
 
-    /// A statement that is to be asked often.
-    pub(crate) async fn prepare(&self, caller: &Caller, sql: String) -> Result<Prepared, Error> {
+    /// A statement that is to be asked often. Its message's room is kept as by [`Service::asked`].
+    pub(crate) async fn prepare(
+        &self,
+        caller: &Caller,
+        sql: String,
+        room: Occupied,
+    ) -> Result<Prepared, Error> {
         let session = caller.session(&self.session);
-        self.threads.run(async move { session.prepare(&sql).await }).await
+        let prepare = async move {
+            let prepared = session.prepare(&sql).await;
+            drop((sql, room)); // both were in here
+            prepared
+        };
+        self.threads.run(prepare).await
     }
 
     /// Runs a query when it is its turn.
@@ -175,8 +197,8 @@ impl Service {
 
 impl Service {
     /// An answer, which its reader has to take at a pace.
-    fn taken(&self, messages: wire::Messages) -> wire::Messages {
-        let Pace { piece_time_max, tally } = self.pace.clone();
+    fn taken<T: Send + 'static>(&self, messages: Stream<T>) -> Stream<T> {
+        let Pace { piece_time_max, tally, .. } = self.pace.clone();
         taken_at_a_pace(messages, piece_time_max, tally)
     }
 
@@ -208,18 +230,23 @@ fn let_in<T>(request: &Request<T>) {
     Known::of_tcp(request.extensions()).iter().for_each(Known::let_in);
 }
 
+/// The room of the message that the request is of.
+fn room_of<T>(request: &Request<T>) -> Occupied {
+    request.extensions().get::<Occupied>().cloned().unwrap_or_default()
+}
+
 /// The handle of a prepared statement, as that caller gives it.
 fn of(caller: &Caller, query: &CommandPreparedStatementQuery) -> Handle {
     Handle::new(&query.prepared_statement_handle, caller)
 }
 
-/// Refuses a call that shows no token, as bearer or as a password, before its message is read.
-pub(super) fn shown(readers: &Readers, request: Request<()>) -> Result<Request<()>, Status> {
+/// Refuses a call that shows no token, as bearer or as a password, before its message is read, and says of others to what follows who asks.
+pub(super) fn shown(readers: &Readers, mut request: Request<()>) -> Result<Request<()>, Status> {
     let header = authorization(request.metadata());
-    match readers.admit(header) {
-        Ok(_) => Ok(request),
-        Err(error) => Err(refused(header, &error)),
-    }
+    let caller = readers.admit(header).and_then(|bearer| readers.caller(&bearer));
+    let caller = caller.map_err(|error| refused(header, &error))?;
+    request.extensions_mut().insert(Arc::new(caller));
+    Ok(request)
 }
 
 /// What who shows that header is told, which is no token of one who may read, or none.
@@ -269,17 +296,17 @@ impl FlightService for Service {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let caller = self.caller(&request)?;
-        let descriptor = request.into_inner();
-        let (schema, ticket) = self.describe(&caller, command(&descriptor.cmd)?).await?;
+        let (caller, room) = (self.caller(&request)?, room_of(&request));
+        let asked = request.into_inner().cmd;
+        let (schema, ticket) = self.describe(&caller, command(&asked)?, room).await?;
         let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
         let info = FlightInfo::new().try_with_schema(&schema).map_err(status::internal)?;
-        Ok(Response::new(info.with_descriptor(descriptor).with_endpoint(endpoint)))
+        Ok(Response::new(info.with_descriptor(FlightDescriptor::new_cmd(asked)).with_endpoint(endpoint)))
     }
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
-        let caller = self.caller(&request)?;
-        let (schema, _) = self.describe(&caller, command(&request.get_ref().cmd)?).await?;
+        let (caller, room) = (self.caller(&request)?, room_of(&request));
+        let (schema, _) = self.describe(&caller, command(&request.get_ref().cmd)?, room).await?;
         let schema = SchemaAsIpc::new(&schema, &Default::default()).try_into().map_err(status::internal)?;
         Ok(Response::new(schema))
     }
@@ -289,7 +316,7 @@ impl FlightService for Service {
         let messages = match command(&request.get_ref().ticket)? {
             Command::TicketStatementQuery(ticket) => {
                 let (number, sql) = ticket::read(&ticket)?;
-                self.run(Handle::new(number, &caller), self.asked(&caller, sql)).await?
+                self.run(Handle::new(number, &caller), self.asked(&caller, sql, room_of(&request))).await?
             }
             Command::CommandPreparedStatementQuery(query) => {
                 let handle = of(&caller, &query);
@@ -312,20 +339,22 @@ impl FlightService for Service {
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
         let (caller, clock) = (self.caller(&request)?, request.extensions().get::<Clock>().cloned());
+        let room = room_of(&request);
         let mut messages = request.into_inner();
-        let first = messages.message().await?;
-        let descriptor = first.as_ref().and_then(|first| first.flight_descriptor.as_ref());
-        let (Some(first), Some(descriptor)) = (&first, descriptor) else {
+        let mut first = messages.message().await?.unwrap_or_default();
+        let Some(descriptor) = first.flight_descriptor.take() else {
             return Err(Status::invalid_argument("the first message says what the rows are for; it did not"));
         };
-        let answer = match command(&descriptor.cmd)? {
+        let asked = command(&descriptor.cmd)?;
+        drop(descriptor); // the room of its message is given to the next
+        let answer = match asked {
             Command::CommandPreparedStatementQuery(query) => {
-                self.put(&of(&caller, &query), first.clone(), messages, clock).await?;
+                self.put(&of(&caller, &query), first, messages, clock).await?;
                 let prepared_statement_handle = Some(query.prepared_statement_handle);
                 DoPutPreparedStatementResult { prepared_statement_handle }
             }
             Command::CommandStatementUpdate(update) => {
-                let refused = self.prepare(&caller, update.query).await.err();
+                let refused = self.prepare(&caller, update.query, room).await.err();
                 return Err(refused.map_or_else(put::no_update, |error| status::of(&error)));
             }
             Command::CommandPreparedStatementUpdate(_) => return Err(put::no_update()),
@@ -339,10 +368,10 @@ impl FlightService for Service {
     }
 
     async fn do_action(&self, request: Request<Action>) -> Result<Response<Self::DoActionStream>, Status> {
-        let caller = self.caller(&request)?;
-        let answer = actions::act(self, &caller, request.into_inner()).await?;
+        let (caller, room) = (self.caller(&request)?, room_of(&request));
+        let answer = actions::act(self, &caller, request.into_inner(), room).await?;
         let answer = answer.map(|body| Ok(arrow_flight::Result { body: body.into() }));
-        Ok(Response::new(stream::iter(answer).boxed()))
+        Ok(Response::new(self.taken(stream::iter(answer).boxed())))
     }
 
     async fn list_actions(

@@ -3,7 +3,8 @@
 //! How long a message is stands before it, so it takes its room at once and whole: nobody waits for more of it who has some
 //! already. One that is not short is held back meanwhile, and its client by the transport. A call with one message
 //! has its room until it is answered; of a stream of messages each has it until the next is asked for. Work that goes on when its call is
-//! over keeps the room with what it has of the message ([`Call::holding`](super::call::Call::holding)).
+//! over keeps the room with what it has of the message ([`Call::holding`](super::call::Call::holding)). Flight SQL's messages are held back
+//! so, too, for room of their own.
 
 use std::mem::take;
 use std::pin::Pin;
@@ -31,7 +32,7 @@ const SHORT_BYTES: u64 = 64 << 10;
 
 /// What a call brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Messages {
+pub(crate) enum Messages {
     One,
     Many,
     /// One, and then frames, for which the call takes room itself.
@@ -40,21 +41,21 @@ pub(super) enum Messages {
 
 /// The room of the message that a call has now, until it is given back or nobody has it any more.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Occupied(Arc<Mutex<Option<Taken>>>);
+pub(crate) struct Occupied(Arc<Mutex<Option<Taken>>>);
 
 impl Occupied {
     fn lock(&self) -> MutexGuard<'_, Option<Taken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         let taken = self.lock().take();
         drop(taken);
     }
 }
 
 /// What a client sends, message by message.
-pub(super) struct HeldBack {
+pub(crate) struct HeldBack {
     body: Body,
     brings: Messages,
     room: MessageRoom,
@@ -78,7 +79,7 @@ pub(super) struct HeldBack {
 type Next = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
 impl HeldBack {
-    pub(super) fn new(
+    pub(crate) fn new(
         body: Body,
         brings: Messages,
         (room, caller): (MessageRoom, &str),

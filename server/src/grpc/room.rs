@@ -153,16 +153,20 @@ impl Shares {
 
 /// What the messages of all callers together may take while they are read and answered. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct MessageRoom {
+pub(crate) struct MessageRoom {
     shares: Shares,
     message_bytes_max: u64,
 }
 
 impl MessageRoom {
     pub(super) fn new(limits: &Limits) -> Self {
-        let message_bytes_max = limits.message_bytes_max as u64;
-        let most = permits(message_bytes_max.saturating_mul(LONGEST_AT_ONCE));
-        MessageRoom { shares: Shares::new(most, limits.room_time_max), message_bytes_max }
+        MessageRoom::of(limits.message_bytes_max as u64, LONGEST_AT_ONCE, limits.room_time_max)
+    }
+
+    /// Room for so many of the longest messages of one caller, and for twice as many of all.
+    pub(crate) fn of(message_bytes_max: u64, longest_at_once: u64, wait_max: Duration) -> Self {
+        let most = permits(message_bytes_max.saturating_mul(longest_at_once));
+        MessageRoom { shares: Shares::new(most, wait_max), message_bytes_max }
     }
 
     /// The longest message that is taken.

@@ -28,7 +28,7 @@ const PART_BYTES: usize = 64 << 10;
 type Next = Option<Result<Frame<Bytes>, Status>>;
 
 /// An answer with one message, every piece of which has to be taken in that time. Its clock runs from now on.
-pub(super) fn taken_in_time(mut body: Body, piece_time_max: Duration, tally: Tally) -> Body {
+pub(crate) fn taken_in_time(mut body: Body, piece_time_max: Duration, tally: Tally) -> Body {
     // All of it is there: nobody has to be woken for it.
     let first = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
     match first {

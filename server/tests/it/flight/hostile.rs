@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
+use forebay_server::Grant;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -17,18 +18,23 @@ use super::*;
 const LONG: Duration = Duration::from_secs(60);
 
 /// What a call is told that says how long its message is, and sends none of it.
-async fn told_without_a_message(served: &Served, token: &str) -> Status {
-    let head = Frame::data(Bytes::from_static(&[0, 0, 0, 1, 0]));
-    let sent = stream::iter([Ok::<_, Infallible>(head)]).chain(stream::pending());
+async fn announces(mut channel: Channel, token: &str, bytes: u32) -> Status {
+    let head = [&[0_u8][..], &bytes.to_be_bytes()].concat();
+    let sent = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(head)))]).chain(stream::pending());
     let mut request = HttpRequest::new(Body::new(StreamBody::new(sent)));
     (*request.method_mut(), *request.version_mut()) = ("POST".parse().unwrap(), Version::HTTP_2);
     *request.uri_mut() = Uri::from_static("/arrow.flight.protocol.FlightService/GetFlightInfo");
     request.headers_mut().insert(header::CONTENT_TYPE, "application/grpc".parse().unwrap());
     request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-    let mut channel = channel(served).await;
     std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
-    let response = timeout(LONG, channel.call(request)).await.expect("it is waited for what does not come");
-    Status::from_header_map(response.unwrap().headers()).expect("it is refused at once")
+    let response = channel.call(request).await.unwrap();
+    Status::from_header_map(response.headers()).expect("it is refused at once")
+}
+
+/// The same of a short message.
+async fn told_without_a_message(served: &Served, token: &str) -> Status {
+    let told = announces(channel(served).await, token, 256);
+    timeout(LONG, told).await.expect("it is waited for what does not come")
 }
 
 #[test]
@@ -52,6 +58,38 @@ fn who_sends_a_part_and_then_nothing_is_ended() {
         let put = timeout(LONG, put).await.expect("it is waited for what does not come");
         assert_eq!(put.map(drop).unwrap_err().code(), Code::DeadlineExceeded);
         assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
+fn messages_that_are_announced_and_do_not_come_keep_out_neither_other_callers_nor_short_messages() {
+    let grant = |name: &str| Grant::new(name, Token::new(name).unwrap());
+    let builder = Server::builder().room_time_max(Duration::from_secs(1)).piece_time_max(10 * LONG);
+    with(builder.grant(grant("greedy")).grant(grant("other")), async |served, mut client| {
+        let mut other = Client::new(channel(&served).await);
+        client.set_token("greedy".to_owned());
+        other.set_token("other".to_owned());
+        let long = format!("SELECT 1{}", " ".repeat(100 << 10));
+        ask(&mut client, &long).await.unwrap();
+        // One caller has room for 16 of the longest.
+        let apart = channel(&served).await;
+        let announced: Vec<_> =
+            (0..20).map(|_| tokio::spawn(announces(apart.clone(), "greedy", 4 << 20))).collect();
+        let refused = async {
+            loop {
+                if let Err(status) = ask(&mut client, &long).await {
+                    break status;
+                }
+            }
+        };
+        let refused = timeout(LONG, refused).await.expect("there is room without end");
+        assert!(refused.message().contains("hold the room in memory"), "{refused:?}");
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert_eq!(ask(&mut client, "SELECT 1").await.unwrap().num_rows(), 1, "it is short");
+        assert_eq!(ask(&mut other, &long).await.unwrap().num_rows(), 1);
+        announced.iter().for_each(tokio::task::JoinHandle::abort);
+        let again = async { while ask(&mut client, &long).await.is_err() {} }; // until the server sees that they are gone
+        timeout(LONG, again).await.expect("calls that are gone keep their room");
     });
 }
 
