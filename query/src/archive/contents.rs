@@ -43,38 +43,45 @@ impl Contents {
     /// A step that was committed while an archived version of a table was current.
     ///
     /// # Errors
-    /// When it is not in the archive, or the archive does not tell.
+    /// When it is not in the archive, or the archive does not tell; what is wrong with a manifest that may hold it.
     pub(crate) fn step(&self, table: &str, wanted: u64) -> PlanResult<CommittedStep> {
         let history = self.history(table);
-        match (history.step(wanted), history.last()) {
-            (Some(step), _) => Ok(step),
-            (None, Some(last)) if self.has_history(table) => {
+        match (history.step(wanted), self.damage(table), history.last()) {
+            (Some(step), ..) => Ok(step),
+            (None, Some(fault), _) => Err(fault),
+            (None, None, Some(last)) if self.has_history(table) => {
                 plan_err!("step {wanted} is not in the archive; the last one that is is {}", last.step)
             }
             _ => Err(self.no_history(table)),
         }
     }
 
-    /// The step that ended an archived version of a table.
+    /// The step that ended an archived version of a table. Its own manifest holds it, and where a step passed over a version, that of
+    /// the nearest one before it does; those of later versions hold the steps that ended these.
     ///
     /// # Errors
     /// As for [`step`](Self::step).
     pub(crate) fn end_of_version(&self, table: &str, version: u64) -> PlanResult<CommittedStep> {
-        let newest = self.manifests(table).map(|manifest| manifest.version).max();
-        match (self.history(table).end_of(version), newest) {
-            (Some(step), Some(newest)) if version <= newest => Ok(step),
-            (_, Some(newest)) if self.has_history(table) => {
-                plan_err!("version {version} is not in the archive; the newest one that is is {newest}")
+        let Some((archive, versions)) = self.of_table(table) else { return Err(self.no_history(table)) };
+        if let Some((nearest, found)) = versions.range(..=version).next_back() {
+            let manifest = found.as_ref().map_err(|fault| archive.plan_fault(fault.clone()))?;
+            let history: History = manifest.steps.iter().copied().collect();
+            if let Some(step) = history.end_of(version) {
+                return Ok(step);
             }
-            _ => Err(self.no_history(table)),
+            if *nearest == version || manifest.steps.is_empty() {
+                return Err(self.no_history(table));
+            }
         }
+        let newest = versions.keys().next_back().copied().unwrap_or_default();
+        plan_err!("version {version} is not in the archive; the newest one that is is {newest}")
     }
 
     fn history(&self, table: &str) -> History {
         self.manifests(table).flat_map(|manifest| manifest.steps.iter().copied()).collect()
     }
 
-    /// Whether every version of a table came with its steps.
+    /// Whether every sound manifest of a table came with its steps.
     fn has_history(&self, table: &str) -> bool {
         self.manifests(table).all(|manifest| !manifest.steps.is_empty())
     }
@@ -85,6 +92,13 @@ impl Contents {
             Some(archive) => archive.plan_fault(fault),
             None => DataFusionError::Plan(format!("table '{table}' not found")),
         }
+    }
+
+    /// What is wrong with the first damaged manifest of a table.
+    fn damage(&self, table: &str) -> Option<DataFusionError> {
+        let (archive, versions) = self.of_table(table)?;
+        let fault = versions.values().find_map(|found| found.as_ref().err())?;
+        Some(archive.plan_fault(fault.clone()))
     }
 
     /// The sound manifests of a table.

@@ -1,11 +1,13 @@
 //! The past of a table, and its episodes, where the store is gone: all that is known is in the archive.
 
-use forebay_query::{Kind, Options, Session};
+use std::fs;
+
+use forebay_query::{Archive, Kind, Options, Session};
 use serde_json::{Value as Json, json};
 
 use super::fixture::*;
 
-fn alone(archive: &forebay_query::Archive) -> Session {
+fn alone(archive: &Archive) -> Session {
     Session::of_archive(archive, &Options::default()).unwrap()
 }
 
@@ -70,6 +72,49 @@ fn an_archive_that_holds_no_steps_says_so_and_answers_everything_else() {
             "the store knows"
         );
     }
+}
+
+/// The moments that one manifest holds are not known without it, whichever rows are asked for; all others are as before.
+#[test]
+fn a_moment_that_a_damaged_manifest_may_hold_is_not_told_by_others() {
+    let cases = [
+        (2, ["version => 2", "step => 3"], ["version => 0", "version => 1", "version => 3", "step => 4"]),
+        (4, ["version => 4", "step => 5"], ["version => 0", "version => 2", "version => 3", "step => 3"]),
+    ];
+    for (damaged, held, others) in cases {
+        let run = stepped();
+        let (archive, path) = in_directory(&run);
+        move_all(&run.store, &archive);
+        let asked = |moment: &str| {
+            format!(
+                "SELECT * FROM as_of('solver', {moment}) WHERE policy_version < 2 ORDER BY policy_version, sample_id"
+            )
+        };
+        let before = others.map(|moment| rows(&alone(&archive), &asked(moment)));
+        let name = format!("_commits/solver/{damaged}.1.json");
+        fs::write(path.join(&name), b"").unwrap();
+        let alone = alone(&Archive::open(path.to_str().unwrap()).unwrap());
+        for moment in held {
+            let message = error(&alone, &asked(moment), Kind::Archive);
+            assert!(message.contains(&format!("{name} is corrupt")), "{moment}: {message}");
+        }
+        for (moment, before) in others.iter().zip(&before) {
+            assert_eq!(&rows(&alone, &asked(moment)), before, "{moment}");
+        }
+    }
+}
+
+/// What ended a version that is not in the archive is in the manifest of none.
+#[test]
+fn the_end_of_a_version_that_was_not_archived_is_not_that_of_the_next_one() {
+    let run = stepped();
+    let (archive, path) = in_directory(&run);
+    move_all(&run.store, &archive);
+    fs::remove_file(path.join("_commits/solver/2.1.json")).unwrap();
+    let alone = alone(&Archive::open(path.to_str().unwrap()).unwrap());
+    let message = error(&alone, &as_of("version => 2"), Kind::Input);
+    assert!(message.contains("version 2 is not in the archive"), "{message}");
+    assert!(!rows(&alone, &as_of("version => 3")).is_empty());
 }
 
 #[test]
