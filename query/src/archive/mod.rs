@@ -26,7 +26,7 @@
 //! meanwhile (somebody scored an evaluation late), it writes the next *generation* of the manifest instead. Of two
 //! archivers, one puts the manifest and the other finds it there and begins anew; so does one that finds a manifest of a later
 //! instant than its own, for the greatest generation has to be of the latest. A version that the store would not let go, because somebody holds a
-//! row of it, say, stays behind 4: each further run asks the store, and reads nothing, until it would.
+//! row of it, say, stays behind 4: each further run asks the store, and reads no more than its manifest, until it would.
 //!
 //! # A query sees every row once, at every instant
 //! It takes its snapshot of the store first and lists the manifests after it. A version of a table is read

@@ -42,8 +42,8 @@ impl<'a> Move<'a> {
         Ok(Move { store, archive, table, version, row_group_bytes: archiver.group_bytes() })
     }
 
-    /// Takes the version through all steps, from the first that it has not gone through. One that has a manifest, and that the store
-    /// would not let go, is left as it is: it is compared and read back when it would.
+    /// Takes the version through all steps, from the first that it has not gone through. One that has a manifest of which the store is
+    /// to tell, and that the store would not let go, is left as it is: it is compared and read back when it would.
     pub(super) async fn run(&self) -> Result<Moved> {
         let snapshot = self.store.snapshot_for("archive");
         let seen = snapshot.table(self.table.name()).map_err(from_store)?;
@@ -92,9 +92,16 @@ impl<'a> Move<'a> {
         }
     }
 
-    /// Whether a manifest of the version was put, by an earlier try.
+    /// Whether an earlier try put a manifest of the version that need not be put anew: a sound one with rows, which counts only once the
+    /// store says so.
     async fn is_put(&self) -> Result<bool> {
-        Ok(!self.archive.manifests_of(self.table.name(), self.version).await?.is_empty())
+        let names = self.archive.manifests_of(self.table.name(), self.version).await?;
+        let Some(name) = names.last() else { return Ok(false) };
+        match self.archive.manifest(name).await {
+            Ok(found) => Ok(found.is_some_and(|manifest| manifest.told && !manifest.is_void())),
+            Err(error) if is_damage(&error) => Ok(false), // the rows are here: the next generation has them
+            Err(error) => Err(error),
+        }
     }
 
     /// The manifest that holds these rows already, or the generation that the next one has.

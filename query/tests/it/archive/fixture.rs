@@ -93,6 +93,16 @@ pub(super) const EVERYTHING: &str = "SELECT * FROM solver ORDER BY policy_versio
 
 /// Rewrites every manifest as a program would have written it that did not keep these fields.
 pub(super) fn forget(objects: &dyn ObjectStore, fields: &[&str]) {
+    change_manifests(objects, |manifest| {
+        fields.iter().for_each(|field| assert!(manifest.remove(*field).is_some(), "{field}"));
+    });
+}
+
+/// Changes every manifest, and its checksum with it.
+pub(super) fn change_manifests(
+    objects: &dyn ObjectStore,
+    change: impl Fn(&mut serde_json::Map<String, Json>),
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let folder = Path::from("_commits");
@@ -100,7 +110,7 @@ pub(super) fn forget(objects: &dyn ObjectStore, fields: &[&str]) {
             let bytes = objects.get(&object.location).await.unwrap().bytes().await.unwrap();
             let line = std::str::from_utf8(&bytes).unwrap().lines().next().unwrap();
             let mut manifest: serde_json::Map<String, Json> = serde_json::from_str(line).unwrap();
-            fields.iter().for_each(|field| assert!(manifest.remove(*field).is_some(), "{field}"));
+            change(&mut manifest);
             let line = serde_json::to_string(&manifest).unwrap();
             let text = format!("{line}\ncrc32c {:08x}\n", forebay_store::checksum::crc32c(line.as_bytes()));
             objects.put(&object.location, text.into()).await.unwrap();

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_query::{Archive, ArchiveRule, Archiver, Kind, Options, Session};
-use forebay_store::{Consumer, Delete, MicroBatch, NewRow, Purpose, Retention, Row, Store, Wait};
+use forebay_store::{Claim, Consumer, Delete, MicroBatch, NewRow, Purpose, Retention, Row, Store, Wait};
+use futures_util::TryStreamExt;
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
-use serde_json::json;
+use object_store::path::Path;
+use serde_json::{Value as Json, json};
 
 use super::fixture::*;
 use super::meddling::{Fails, Meddling};
@@ -88,8 +91,8 @@ fn what_others_delete_before_its_move_is_over_does_not_come_back() {
     }
 }
 
-#[test]
-fn a_version_that_was_held_back_and_then_deleted_does_not_come_back() {
+/// A run of which somebody holds a row of version 0, which has three.
+fn held() -> (Run, Claim) {
     let run = Run::with_tables();
     let score = Consumer::task(["solver"]).ready(["response"]);
     let score = run.store.create_consumer("score", score).unwrap();
@@ -102,6 +105,24 @@ fn a_version_that_was_held_back_and_then_deleted_does_not_come_back() {
     for version in 1..4 {
         step(&run, version);
     }
+    (run, held)
+}
+
+/// The names of the manifests of version 0.
+fn manifests(objects: &InMemory) -> Vec<String> {
+    let folder = Path::from("_commits/solver");
+    let listed = objects.list(Some(&folder));
+    let listed = listed.map_ok(|object| object.location.filename().unwrap_or_default().to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut names: Vec<String> = runtime.block_on(listed.try_collect()).unwrap();
+    names.retain(|name| name.starts_with("0."));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_version_that_was_held_back_and_then_deleted_does_not_come_back() {
+    let (run, held) = held();
     let (archive, _) = in_memory();
     let archiver = archiver(&run.store, &archive);
     assert!(archiver.run_once().unwrap().unwrap().1.held_back.is_some());
@@ -118,6 +139,40 @@ fn a_version_that_was_held_back_and_then_deleted_does_not_come_back() {
     archiver.run_once().unwrap();
     assert_eq!(rows(&alone(&archive), OLDEST), [json!({"n": 0})], "the archiver tells");
     assert_eq!(rows(&both, sql), expected);
+}
+
+/// What a manifest became.
+type Became = fn(&mut serde_json::Map<String, Json>);
+
+/// While somebody holds a row as well: the manifest that is there when the version is deleted has to be one that counts only once the
+/// store says so.
+#[test]
+fn a_manifest_that_may_not_stay_is_put_anew_while_its_version_is_held() {
+    let cases: [(&str, Became); 3] = [
+        ("of an earlier build", |manifest| assert!(manifest.remove("told").is_some())),
+        ("damaged", |manifest| assert!(manifest.remove("rows").is_some())),
+        ("without rows", |manifest| {
+            manifest.insert("rows".to_owned(), json!(0));
+            manifest.insert("files".to_owned(), json!([]));
+        }),
+    ];
+    for (what, became) in cases {
+        let (run, held) = held();
+        let (first, objects) = in_memory();
+        assert!(archiver(&run.store, &first).run_once().unwrap().unwrap().1.held_back.is_some());
+        change_manifests(&*objects, became);
+        let archive = over(objects.clone());
+        let archiver = archiver(&run.store, &archive);
+        let (due, moved) = archiver.run_once().unwrap().unwrap();
+        assert_eq!((due.version, moved.held_back.is_some()), (0, true), "{what}");
+        assert_eq!(manifests(&objects), ["0.1.json", "0.2.json"], "{what}");
+        assert!(archiver.move_version(&due).unwrap().held_back.is_some());
+        assert_eq!(manifests(&objects).len(), 2, "{what}: once");
+        held.finish(|_| Ok(())).unwrap();
+        retain_one(&run.store);
+        let both = session(&run.store, &archive);
+        assert_eq!(rows(&both, OLDEST), [json!({"n": 0})], "{what}: it was deleted, and not moved out");
+    }
 }
 
 #[test]
