@@ -83,6 +83,7 @@ mod gone;
 mod layout;
 mod manifest;
 mod moving;
+mod names;
 #[cfg(test)]
 mod power;
 mod reader;
