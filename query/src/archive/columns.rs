@@ -66,12 +66,15 @@ pub(super) struct Columns {
     parts: HashMap<String, Part>,
     /// What [`renames_of`] said of them; `None` where it is not known.
     renames: Option<i64>,
+    /// The same by name, where manifests of several instants told the columns.
+    told: HashMap<String, Option<i64>>,
 }
 
 impl Columns {
     /// Those of a table of the store.
     pub(super) fn of_table(table: &forebay_store::Schema, schema: SchemaRef) -> Self {
-        Columns { schema, parts: parts_of(&places_of(table)), renames: Some(renames_of(table)) }
+        let (parts, renames) = (parts_of(&places_of(table)), Some(renames_of(table)));
+        Columns { schema, parts, renames, told: HashMap::new() }
     }
 
     /// Those of the files that a manifest names.
@@ -80,7 +83,7 @@ impl Columns {
     /// When they cannot be read.
     pub(super) fn of_files(manifest: &Manifest) -> Result<Self, ArrowError> {
         let (schema, parts) = (manifest.columns()?, parts_of(&manifest.places));
-        Ok(Columns { schema, parts, renames: manifest.renames })
+        Ok(Columns { schema, parts, renames: manifest.renames, told: HashMap::new() })
     }
 
     /// Those of a table that is only in the archive: of its newest version, and what older ones, which come behind it, had beside
@@ -91,10 +94,9 @@ impl Columns {
     pub(super) fn of_versions<'a>(
         newest_first: impl Iterator<Item = &'a Arc<Manifest>>,
     ) -> Result<Self, (&'a Arc<Manifest>, ArrowError)> {
-        let mut newest_first = newest_first.peekable();
-        let renames = newest_first.peek().and_then(|newest| newest.renames);
         let (mut fields, mut names): (Vec<FieldRef>, HashSet<String>) = (Vec::new(), HashSet::new());
         let mut parts: HashMap<String, Part> = HashMap::new();
+        let mut told: HashMap<String, Option<i64>> = HashMap::new();
         let mut known: HashSet<Part> = HashSet::new();
         for manifest in newest_first {
             let (columns, own) =
@@ -105,11 +107,12 @@ impl Columns {
                     continue;
                 }
                 fields.push(field.clone());
+                told.insert(field.name().clone(), manifest.renames);
                 parts.extend(part.map(|part| (field.name().clone(), part)));
                 known.extend(part);
             }
         }
-        Ok(Columns { schema: Arc::new(Schema::new(fields)), parts, renames })
+        Ok(Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None, told })
     }
 
     /// What these columns are called in files with those.
@@ -137,7 +140,8 @@ impl Columns {
 
     /// Whether one of these columns is that one of the files, which has its place.
     fn are_one(&self, name: &str, files: &Columns, archived: &str) -> bool {
-        let may_be_renamed = self.renames.is_none() || self.renames != files.renames;
+        let renames = self.told.get(name).copied().unwrap_or(self.renames);
+        let may_be_renamed = renames.is_none() || renames != files.renames;
         let is_called_so = name == archived || may_be_renamed;
         is_called_so && type_of(&self.schema, name) == type_of(&files.schema, archived)
     }
@@ -147,6 +151,7 @@ impl Columns {
 mod tests {
     use arrow_schema::Field;
 
+    use super::super::manifest::encode_columns;
     use super::*;
 
     fn places(columns: &[(&str, u32)]) -> Places {
@@ -169,7 +174,7 @@ mod tests {
             Field::new(name.as_str(), data_type, true).with_metadata(class)
         };
         let fields: Vec<Field> = names.into_iter().map(field).collect();
-        Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None }
+        Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None, told: HashMap::new() }
     }
 
     /// The names that files have, where they are others: of values alone.
@@ -231,6 +236,42 @@ mod tests {
         assert_eq!(in_files("prompt", DataType::Utf8, Some(-2)), there("prompt (not there)"));
         assert_eq!(in_files("points", DataType::Utf8, Some(-1)), there("score"));
         assert_eq!(in_files("points", DataType::Utf8, None), there("score"));
+    }
+
+    /// The manifest of a version whose files have these columns.
+    fn manifest(version: u64, of: &[(&str, u32)], renames: i64) -> Arc<Manifest> {
+        Arc::new(Manifest {
+            format: 1,
+            store: String::new(),
+            table: "solver".to_owned(),
+            version,
+            generation: 1,
+            commit: 0,
+            rows: 0,
+            digest: String::new(),
+            archived_at: String::new(),
+            schema: encode_columns(&columns(of).schema).unwrap(),
+            files: Vec::new(),
+            steps: Vec::new(),
+            places: places(of),
+            told: true,
+            renames: Some(renames),
+        })
+    }
+
+    /// Where there is no store: the column was renamed between two older manifests, and retired before the newest.
+    #[test]
+    fn a_column_may_be_renamed_since_the_manifest_that_told_it() {
+        let newest_first = [
+            manifest(2, &[("prompt", 0)], 1),
+            manifest(1, &[("prompt", 0), ("note", 2)], 0),
+            manifest(0, &[("prompt", 0), ("remark", 2)], 1), // of a version that was archived last but one
+        ];
+        let table = Columns::of_versions(newest_first.iter()).unwrap();
+        let names = newest_first.each_ref().map(|files| table.names_in(&Columns::of_files(files).unwrap()).0);
+        let renamed = [("note", "remark"), ("note_at", "remark_at"), ("note_status", "remark_status")];
+        let expected = [Vec::new(), Vec::new(), owned(&renamed)];
+        assert_eq!(names.map(|names| names.into_iter().collect::<Vec<_>>()), expected);
     }
 
     #[test]
