@@ -58,6 +58,14 @@ fn type_of(schema: &Schema, name: &str) -> Option<DataType> {
     schema.field_with_name(values).ok().map(|field| plain_type(field.data_type()))
 }
 
+/// Whether two columns have one type, whatever the items of lists are called in it: that is said by Arrow, and not by the table.
+fn are_alike(ours: Option<DataType>, theirs: Option<DataType>) -> bool {
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) => ours.equals_datatype(&theirs),
+        (ours, theirs) => ours == theirs,
+    }
+}
+
 /// The columns that a query sees of a table, or those of the files of a version.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
@@ -143,7 +151,7 @@ impl Columns {
         let renames = self.told.get(name).copied().unwrap_or(self.renames);
         let may_be_renamed = renames.is_none() || renames != files.renames;
         let is_called_so = name == archived || may_be_renamed;
-        is_called_so && type_of(&self.schema, name) == type_of(&files.schema, archived)
+        is_called_so && are_alike(type_of(&self.schema, name), type_of(&files.schema, archived))
     }
 }
 
@@ -272,6 +280,15 @@ mod tests {
         let renamed = [("note", "remark"), ("note_at", "remark_at"), ("note_status", "remark_status")];
         let expected = [Vec::new(), Vec::new(), owned(&renamed)];
         assert_eq!(names.map(|names| names.into_iter().collect::<Vec<_>>()), expected);
+    }
+
+    #[test]
+    fn lists_are_alike_whatever_their_items_are_called() {
+        let list = |item: &str, of: DataType| DataType::List(Arc::new(Field::new(item, of, true)));
+        let archived = typed(&[("tokens", 0)], &list("element", DataType::Int32));
+        let names = |of: DataType| typed(&[("tokens", 0)], &list("item", of)).names_in(&archived);
+        assert!(names(DataType::Int32).are_the_same());
+        assert!(!names(DataType::Int64).are_the_same());
     }
 
     #[test]
