@@ -10,42 +10,15 @@
 //! names do and no column of the table was renamed between the manifest and now ([`renames_of`]). Where nothing tells them apart they
 //! are shown: as those of a column of that name and type, and as those of a renamed one where one was, or the manifest does not hold that.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_schema::{ArrowError, DataType, FieldRef, Schema, SchemaRef};
 
 use super::manifest::Manifest;
 use super::names::Names;
+use super::places::{ENDS, Part, parts_of, places_of, renames_of};
 use super::upload::plain_type;
-
-/// The data columns of a table, each with its place among all that it ever had.
-pub(super) type Places = BTreeMap<String, u32>;
-
-/// A data column is shown as three: its values, whether they are final, and since when.
-const ENDS: [&str; 3] = ["", "_status", "_at"];
-
-/// One of the three columns of a place.
-type Part = (u32, usize);
-
-/// The places of the columns of a table as it is now.
-pub(super) fn places_of(schema: &forebay_store::Schema) -> Places {
-    let columns = (0_u32..).zip(schema.data_columns()).filter(|(_, column)| !column.retired);
-    columns.map(|(place, column)| (column.name.clone(), place)).collect()
-}
-
-/// How often columns of a table were renamed, less how many it began with: between two instants that have the same none was.
-pub(super) fn renames_of(schema: &forebay_store::Schema) -> i64 {
-    let columns = schema.data_columns();
-    let come_and_gone = columns.len() + columns.iter().filter(|column| column.retired).count();
-    i64::from(schema.version()) - come_and_gone as i64
-}
-
-/// The columns that places make.
-fn parts_of(places: &Places) -> HashMap<String, Part> {
-    let part = |(name, place): (&String, &u32), end: usize| (format!("{name}{}", ENDS[end]), (*place, end));
-    places.iter().flat_map(|column| (0..ENDS.len()).map(move |end| part(column, end))).collect()
-}
 
 /// The type of the values of a data column, asked for by its name or by that of its status; of any other column there is none.
 fn type_of(schema: &Schema, name: &str) -> Option<DataType> {
@@ -160,6 +133,7 @@ mod tests {
     use arrow_schema::Field;
 
     use super::super::manifest::encode_columns;
+    use super::super::places::Places;
     use super::*;
 
     fn places(columns: &[(&str, u32)]) -> Places {

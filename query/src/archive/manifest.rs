@@ -16,9 +16,9 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::BLOCK_BYTES;
-use super::columns::Places;
 use super::folder::FORMAT;
 use super::layout::{ManifestName, is_part, version_folder};
+use super::places::Places;
 use crate::history::CommittedStep;
 
 /// More than any manifest has, in bytes: one of a terabyte has 42 MB.
@@ -56,7 +56,7 @@ pub(super) struct Manifest {
     /// False where a program wrote it that did not say so: it counts once the store has no row of the version.
     #[serde(default)]
     pub(super) told: bool,
-    /// What [`renames_of`](super::columns::renames_of) said of the table's columns. None where a program wrote it that did not keep
+    /// What [`renames_of`](super::places::renames_of) said of the table's columns. None where a program wrote it that did not keep
     /// that.
     #[serde(default)]
     pub(super) renames: Option<i64>,

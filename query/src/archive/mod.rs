@@ -84,6 +84,7 @@ mod layout;
 mod manifest;
 mod moving;
 mod names;
+mod places;
 #[cfg(test)]
 mod power;
 mod reader;

@@ -11,13 +11,13 @@ use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
 
 use super::archiver::{Archiver, Moved};
-use super::columns::{places_of, renames_of};
 use super::contents::store_name;
 use super::digest::{Digest, digested};
 use super::fault::ArchiveFault;
 use super::folder::{Archive, FORMAT, is_damage};
 use super::layout::ManifestName;
 use super::manifest::{ArchivedFile, Manifest, encode_columns};
+use super::places::{places_of, renames_of};
 use super::reader::Reader;
 use super::upload::{self, Written};
 use crate::error::{Cause, Error, Result};

@@ -29,13 +29,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-use super::columns::{Columns, Places};
+use super::columns::Columns;
 use super::contents::Found;
 use super::fault::ArchiveFault;
 use super::fill::Fill;
 use super::folder::Archive;
 use super::manifest::{ArchivedFile, Manifest};
 use super::names::Names;
+use super::places::Places;
 use super::reader::Readers;
 use super::statistics::of_versions;
 use crate::floats::Canonical;
