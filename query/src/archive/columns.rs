@@ -8,7 +8,8 @@
 //! A store that was made again from a damaged one, or put back from an older copy, may have lost the coming of a column, and another
 //! one has its place then. The values of the one that was lost are not shown as the other's where their types differ, nor where their
 //! names do and no column of the table was renamed between the manifest and now ([`renames_of`]). Where nothing tells them apart they
-//! are shown: as those of a column of that name and type, and as those of a renamed one where one was, or the manifest does not hold that.
+//! are shown: as those of a column of that name and type, at whichever place that came again, and as those of a renamed one where one was,
+//! or the manifest does not hold that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use arrow_schema::{ArrowError, DataType, FieldRef, Schema, SchemaRef};
 
 use super::manifest::Manifest;
 use super::names::Names;
-use super::places::{ENDS, Part, parts_of, places_of, renames_of};
+use super::places::{ENDS, Part, parts_of, places_of, renames_of, retired_of};
 use super::upload::plain_type;
 
 /// The type of the values of a data column, asked for by its name or by that of its status; of any other column there is none.
@@ -49,13 +50,15 @@ pub(super) struct Columns {
     renames: Option<i64>,
     /// The same by name, where manifests of several instants told the columns.
     told: HashMap<String, Option<i64>>,
+    /// The places of retired columns; `None` where they are not known.
+    retired: Option<HashSet<u32>>,
 }
 
 impl Columns {
     /// Those of a table of the store.
     pub(super) fn of_table(table: &forebay_store::Schema, schema: SchemaRef) -> Self {
         let (parts, renames) = (parts_of(&places_of(table)), Some(renames_of(table)));
-        Columns { schema, parts, renames, told: HashMap::new() }
+        Columns { schema, parts, renames, told: HashMap::new(), retired: Some(retired_of(table)) }
     }
 
     /// Those of the files that a manifest names.
@@ -64,7 +67,7 @@ impl Columns {
     /// When they cannot be read.
     pub(super) fn of_files(manifest: &Manifest) -> Result<Self, ArrowError> {
         let (schema, parts) = (manifest.columns()?, parts_of(&manifest.places));
-        Ok(Columns { schema, parts, renames: manifest.renames, told: HashMap::new() })
+        Ok(Columns { schema, parts, renames: manifest.renames, told: HashMap::new(), retired: None })
     }
 
     /// Those of a table that is only in the archive: of its newest version, and what older ones, which come behind it, had beside
@@ -93,7 +96,7 @@ impl Columns {
                 known.extend(part);
             }
         }
-        Ok(Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None, told })
+        Ok(Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None, told, retired: None })
     }
 
     /// What these columns are called in files with those.
@@ -110,6 +113,7 @@ impl Columns {
         let in_files = |name: &String| -> Option<String> {
             match at_its_place(name).filter(|archived| self.are_one(name, files, archived)) {
                 Some(archived) => (archived != *name).then_some(archived),
+                None if self.came_again(name, files) => None,
                 // No column may be called so.
                 None => files.schema.field_with_name(name).is_ok().then(|| format!("{name} (not there)")),
             }
@@ -121,10 +125,23 @@ impl Columns {
 
     /// Whether one of these columns is that one of the files, which has its place.
     fn are_one(&self, name: &str, files: &Columns, archived: &str) -> bool {
-        let renames = self.told.get(name).copied().unwrap_or(self.renames);
-        let may_be_renamed = renames.is_none() || renames != files.renames;
-        let is_called_so = name == archived || may_be_renamed;
+        let is_called_so = name == archived || self.may_be_renamed(name, files);
         is_called_so && are_alike(type_of(&self.schema, name), type_of(&files.schema, archived))
+    }
+
+    /// Whether a column may have had another name when the files were written.
+    fn may_be_renamed(&self, name: &str, files: &Columns) -> bool {
+        let renames = self.told.get(name).copied().unwrap_or(self.renames);
+        renames.is_none() || renames != files.renames
+    }
+
+    /// Whether a column that was lost has come again at another place: none was renamed, and the files have one of its name where the
+    /// table has retired none. Within one life of the store there is none such: places stay, and are not given again.
+    fn came_again(&self, name: &str, files: &Columns) -> bool {
+        let places = (&self.retired, self.parts.get(name), files.parts.get(name));
+        let (Some(retired), Some((_, end)), Some((place, end_there))) = places else { return false };
+        let is_there = end == end_there && !retired.contains(place) && !self.may_be_renamed(name, files);
+        is_there && are_alike(type_of(&self.schema, name), type_of(&files.schema, name))
     }
 }
 
@@ -156,7 +173,13 @@ mod tests {
             Field::new(name.as_str(), data_type, true).with_metadata(class)
         };
         let fields: Vec<Field> = names.into_iter().map(field).collect();
-        Columns { schema: Arc::new(Schema::new(fields)), parts, renames: None, told: HashMap::new() }
+        Columns {
+            schema: Arc::new(Schema::new(fields)),
+            parts,
+            renames: None,
+            told: HashMap::new(),
+            retired: None,
+        }
     }
 
     /// The names that files have, where they are others: of values alone.
@@ -218,6 +241,25 @@ mod tests {
         assert_eq!(in_files("prompt", DataType::Utf8, Some(-2)), there("prompt (not there)"));
         assert_eq!(in_files("points", DataType::Utf8, Some(-1)), there("score"));
         assert_eq!(in_files("points", DataType::Utf8, None), there("score"));
+    }
+
+    #[test]
+    fn a_column_that_came_again_is_found_by_its_name_where_the_table_has_not_retired_its_place() {
+        let archived = Columns { renames: Some(-1), ..columns(&[("prompt", 0), ("note", 1), ("score", 2)]) };
+        let table = columns(&[("prompt", 0), ("score", 1), ("note", 3)]);
+        let in_files = |name: &str, retired: Option<HashSet<u32>>, renames: Option<i64>| {
+            let Names(names) = Columns { renames, retired, ..table.clone() }.names_in(&archived);
+            names.get(name).cloned()
+        };
+        for name in ["score", "note"] {
+            assert_eq!(in_files(name, Some(HashSet::new()), Some(-1)), None, "{name}");
+            let hidden = Some(format!("{name} (not there)"));
+            let retired = Some(HashSet::from([1, 2]));
+            assert_eq!(in_files(name, retired, Some(-1)), hidden, "its place was retired");
+            assert_eq!(in_files(name, None, Some(-1)), hidden, "what was retired is not known");
+        }
+        let renamed = in_files("score", Some(HashSet::new()), Some(0));
+        assert_eq!(renamed, Some("note".to_owned()), "for all that one can tell");
     }
 
     /// The manifest of a version whose files have these columns.

@@ -1,6 +1,6 @@
 //! The places that data columns have in their table: what manifests hold of them, and what a table's schema says.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The data columns of a table, each with its place among all that it ever had.
 pub(super) type Places = BTreeMap<String, u32>;
@@ -17,7 +17,14 @@ pub(super) fn places_of(schema: &forebay_store::Schema) -> Places {
     columns.map(|(place, column)| (column.name.clone(), place)).collect()
 }
 
-/// How often columns of a table were renamed, less how many it began with: between two instants that have the same none was.
+/// The places of the columns that were retired.
+pub(super) fn retired_of(schema: &forebay_store::Schema) -> HashSet<u32> {
+    let columns = (0_u32..).zip(schema.data_columns()).filter(|(_, column)| column.retired);
+    columns.map(|(place, _)| place).collect()
+}
+
+/// How often columns of a table were renamed, less how many it began with: between two instants of one life of the store that have the
+/// same none was.
 pub(super) fn renames_of(schema: &forebay_store::Schema) -> i64 {
     let columns = schema.data_columns();
     let come_and_gone = columns.len() + columns.iter().filter(|column| column.retired).count();

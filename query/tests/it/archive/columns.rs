@@ -1,6 +1,6 @@
 //! Columns that were renamed, or retired with their names given again, between store and archive.
 
-use forebay_query::{Options, Session};
+use forebay_query::{Archive, Options, Session};
 use forebay_store::{DataColumn, DataType, Element, Store, Table, Value};
 use serde_json::{Value as Json, json};
 
@@ -21,7 +21,7 @@ fn note(solver: &Table, version: u64, column: &str, value: Value<'_>) {
     solver.write(row, [(column, value)]).unwrap();
 }
 
-fn alone(archive: &forebay_query::Archive) -> Session {
+fn alone(archive: &Archive) -> Session {
     Session::of_archive(archive, &Options::default()).unwrap()
 }
 
@@ -78,7 +78,28 @@ fn values_under_a_name_that_was_given_again_are_those_of_the_column_that_has_it(
     assert_eq!(rows(&both, "SELECT count(note) AS n FROM solver"), [json!({"n": 1})]);
 }
 
-/// A store that was put back from an older copy has lost the coming of a column, as a repair may lose it.
+/// A store that was put back from an older copy has lost the coming of these columns, as a repair may lose it. Its other life archived
+/// two rows that have their names as values.
+fn lost(columns: &[&str]) -> (Run, Archive, Store) {
+    let run = Run::with_tables();
+    (0..2).for_each(|version| step(&run, version));
+    let copy = run.directory.path().join("copy");
+    run.store.backup(&copy).unwrap();
+    (2..STEPS).for_each(|version| step(&run, version));
+    let solver = run.store.table("solver").unwrap();
+    for column in columns {
+        solver.add_column(DataColumn::new(column, DataType::Utf8)).unwrap();
+        (3..OVER).for_each(|version| note(&solver, version, column, (*column).into()));
+    }
+    let (archive, _) = in_memory();
+    move_all(&run.store, &archive);
+    let store = Store::open(&copy, forebay_store::Options::default()).unwrap();
+    let solver = store.table("solver").unwrap();
+    // It passes the instants of the manifests without a step.
+    (0..1000).for_each(|i| _ = solver.insert(2, &format!("more{i}_0_0"), []).unwrap());
+    (run, archive, store)
+}
+
 #[test]
 fn a_column_at_the_place_of_one_that_was_lost_does_not_have_its_values() {
     let cases = [
@@ -88,20 +109,8 @@ fn a_column_at_the_place_of_one_that_was_lost_does_not_have_its_values() {
         ("other", DataType::list(Element::Int32), 0),
     ];
     for (name, data_type, expected) in cases {
-        let run = Run::with_tables();
-        (0..2).for_each(|version| step(&run, version));
-        let copy = run.directory.path().join("copy");
-        run.store.backup(&copy).unwrap();
-        (2..STEPS).for_each(|version| step(&run, version));
-        let solver = run.store.table("solver").unwrap();
-        solver.add_column(DataColumn::new("note", DataType::Utf8)).unwrap();
-        (3..OVER).for_each(|version| note(&solver, version, "note", "written before".into()));
-        let (archive, _) = in_memory();
-        move_all(&run.store, &archive);
-        let store = Store::open(&copy, forebay_store::Options::default()).unwrap();
+        let (_run, archive, store) = lost(&["note"]);
         let solver = store.table("solver").unwrap();
-        // It passes the instants of the manifests without a step.
-        (0..1000).for_each(|i| _ = solver.insert(2, &format!("more{i}_0_0"), []).unwrap());
         solver.add_column(DataColumn::new(name, data_type.clone())).unwrap();
         let sql = format!(
             "SELECT count(*) AS n, count({name}) AS cells, count({name}_at) AS times, \
@@ -111,6 +120,20 @@ fn a_column_at_the_place_of_one_that_was_lost_does_not_have_its_values() {
         let expected = json!({"n": 8, "cells": expected, "times": expected, "final": expected});
         assert_eq!(found, [expected], "{name}: {data_type:?}");
     }
+}
+
+#[test]
+fn columns_that_were_lost_and_come_again_in_another_order_have_their_values() {
+    let (_run, archive, store) = lost(&["note", "mark"]);
+    let solver = store.table("solver").unwrap();
+    for name in ["mark", "note"] {
+        solver.add_column(DataColumn::new(name, DataType::Utf8)).unwrap();
+        let both = session(&store, &archive);
+        assert_eq!(count(&both, &format!("{name} = '{name}' AND {name}_status")), 2, "{name}");
+        assert_eq!(count(&both, &format!("{name}_at IS NOT NULL OR {name} <> '{name}'")), 2, "{name}");
+    }
+    solver.retire_column("note").unwrap(); // where the other life had `mark`
+    assert_eq!(count(&session(&store, &archive), "mark IS NOT NULL OR mark_status"), 0);
 }
 
 #[test]
