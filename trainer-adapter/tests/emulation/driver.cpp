@@ -17,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "threads.h"
 
@@ -391,8 +392,16 @@ CALL cuMemcpyHtoDAsync_v2(uint64_t target, const void* source, size_t bytes, voi
     of(stream).give([target, staged] { memcpy((void*)target, staged.data(), staged.size()); });
     return SUCCESS;
 }
+// For tests: what is called in the middle of the next copy to the host.
+void (*in_copy)() = nullptr;
+CALL emulation_in_copy(void (*called)()) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    in_copy = called;
+    return SUCCESS;
+}
 CALL cuMemcpyDtoHAsync_v2(void* target, uint64_t source, size_t bytes, void* stream) {
     GUARDED
+    if (auto called = std::exchange(in_copy, nullptr)) called();
     of(stream).give([=] { memcpy(target, (const void*)source, bytes); });
     return SUCCESS;
 }

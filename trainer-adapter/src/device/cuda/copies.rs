@@ -95,8 +95,10 @@ impl CudaDevice {
                 CudaEvent(Place::At(end))
             }
             Err(error) => {
-                // Something may be under way, and nobody could tell when it ends: not before its memory is free.
-                self.queue.attempt(|| stream.wait());
+                // Something may be under way, and nobody could tell when it ends: not before its memory is free. Of a device that
+                // another thread has failed meanwhile, too, which an attempt asks nothing any more.
+                let waited = stream.wait();
+                self.queue.attempt(|| waited);
                 CudaEvent::refused(self.told(&error, |reason| Error::Copy { reason }))
             }
         }
