@@ -209,6 +209,16 @@ impl States for ObjectStates {
         Ok(Staged(object))
     }
 
+    fn discard(&self, key: &str, part: &Staged) {
+        let found = self.objects.list_of(&part.0).inspect_err(|error| {
+            tracing::warn!(%error, part = part.0, "a part that was staged for nothing was not looked for");
+        });
+        let is_it = |shown: &ObjectShown| {
+            shown.key == part.0 && shown.metadata.get(OF_KEY).is_some_and(|of| of == key)
+        };
+        found.into_iter().flatten().filter(is_it).for_each(|shown| self.let_go(&shown.key, shown.version));
+    }
+
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
         let object = object_of(key)?;
         let before = self.record(key, Which::Latest)?;

@@ -18,11 +18,11 @@ impl ObjectStates {
         Ok(version)
     }
 
-    /// Removes a part of which nobody is told, before its next try takes as much memory again. What cannot be removed is left to the next
+    /// Removes a part that nobody is to name, before its next try takes as much memory again. What cannot be removed is left to the next
     /// commit of its key.
     pub(super) fn let_go(&self, object: &str, version: u64) {
         if let Err(error) = self.objects.delete(object, version) {
-            tracing::warn!(%error, part = object, "a part that was not brought to the disk was not removed");
+            tracing::warn!(%error, part = object, "a part that nobody is to name was not removed");
         }
     }
 

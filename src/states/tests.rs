@@ -66,6 +66,19 @@ fn a_part_that_cannot_be_brought_to_the_disk_leaves_nothing_behind() {
     assert_eq!(states.read("solver", Which::Exact(1), "trainer").unwrap(), [1; 3000]);
 }
 
+#[test]
+fn a_part_that_is_discarded_is_gone_and_one_of_another_key_is_not() {
+    let (_dir, states) = spilling();
+    let part = states.stage("solver", "trainer", b"late").unwrap();
+    let before = states.objects.list().unwrap().len();
+    states.discard("checker", &part);
+    assert_eq!(states.objects.list().unwrap().len(), before);
+    states.discard("solver", &part);
+    assert_eq!(states.objects.list().unwrap().len(), before - 1);
+    states.discard("solver", &part);
+    assert!(matches!(states.commit("solver", 0, &[part]).unwrap_err(), StatesError::NotStaged { .. }));
+}
+
 /// The same states, whose disk is full from the moment on that a version is seen.
 fn filling_up(disk: &SimulatedDisk, states: &ObjectStates) -> ObjectStates {
     let full = disk.clone();

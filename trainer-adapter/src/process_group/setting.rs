@@ -9,7 +9,7 @@
 //! 4. One commit makes these parts the next version. Before it the old version is the state; after it the new one is. No moment
 //!    has none.
 //!
-//! A rank that refuses to stage its part costs nothing where the group goes on: nothing is committed, and it may be asked again. Where the
+//! A rank that refuses to stage its part costs nothing where the group goes on: what others have staged is let go of, and all may be asked again. Where the
 //! processes end, it is as one that is lost.
 //!
 //! A rank that is lost on the way takes with it what it accumulated since the version that it began with, and nothing else. If it is
@@ -81,6 +81,7 @@ impl ProcessGroup {
         // Before the first version there is nothing that the group could go back to.
         let goes_on = self.version > 0 && collected.faults.is_empty();
         if goes_on && let Some(Fault { rank, reason }) = collected.refusals.pop() {
+            self.discard(&collected.said);
             return Err(GroupError::NotStaged { agent: self.agent.clone(), rank, reason });
         }
         let outcome = self.set(collected);
@@ -90,6 +91,12 @@ impl ProcessGroup {
             self.conclude(outcome, &BTreeSet::new(), &exits)?;
         }
         Ok(self.version)
+    }
+
+    /// Lets go of what was staged for a version that is not made, or it would take the room of the next try.
+    fn discard(&self, said: &[Said]) {
+        let staged = said.iter().flat_map(|said| said.trainer.iter().chain(&said.cache));
+        staged.for_each(|part| self.states.discard(&self.agent, part));
     }
 
     /// Ranks were lost: keeps what the others have, and ends them. `asked` are claims that were being accumulated.

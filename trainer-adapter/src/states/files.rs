@@ -170,6 +170,12 @@ impl States for FileStates {
         Ok(Staged(Entry { name: part.to_owned(), bytes, digest, file }.line()))
     }
 
+    fn discard(&self, key: &str, part: &Staged) {
+        if let (Ok(folder), Some(entry)) = (self.key_folder(key), Entry::of_line(&part.0)) {
+            let _left = fs::remove_file(folder.join("parts").join(entry.file)); // to the next commit
+        }
+    }
+
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
         let entries = self.check_staged(key, parts)?;
         let (folder, number) = (self.key_folder(key)?, expected.saturating_add(1));

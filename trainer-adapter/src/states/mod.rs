@@ -110,6 +110,10 @@ pub trait States: Send + Sync {
         self.stage_from(key, part, bytes.len() as u64, &mut |to| to.write_all(bytes))
     }
 
+    /// Lets go of a part that was staged for the key, and that no version names, so that others have its room. What cannot be let go of is
+    /// left to the next commit, as all of it is by default.
+    fn discard(&self, _key: &str, _part: &Staged) {}
+
     /// Makes the parts the next version of the key, and gives its number. `expected` is the newest version, 0 if there is none.
     ///
     /// # Errors
@@ -152,6 +156,10 @@ impl<S: States + ?Sized> States for std::sync::Arc<S> {
         fill: &mut Fill<'_>,
     ) -> Result<Staged, StatesError> {
         (**self).stage_from(key, part, bytes, fill)
+    }
+
+    fn discard(&self, key: &str, part: &Staged) {
+        (**self).discard(key, part);
     }
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {

@@ -17,7 +17,7 @@ use crate::program::{
 };
 use crate::training::Training;
 
-/// States that have no room for the next part where this file is there.
+/// States that have no room for the next part whose name begins as this file says, where it is there.
 struct Full {
     inner: FileStates,
     order: PathBuf,
@@ -31,11 +31,16 @@ impl States for Full {
         bytes: u64,
         fill: &mut Fill<'_>,
     ) -> Result<Staged, StatesError> {
-        if fs::remove_file(&self.order).is_ok() {
+        if fs::read_to_string(&self.order).is_ok_and(|refused| part.starts_with(&refused)) {
+            fs::remove_file(&self.order).unwrap();
             let (path, source) = (self.order.clone(), io::Error::from(io::ErrorKind::StorageFull));
             return Err(StatesError::Io { verb: "write", path, source });
         }
         self.inner.stage_from(key, part, bytes, fill)
+    }
+
+    fn discard(&self, key: &str, part: &Staged) {
+        self.inner.discard(key, part);
     }
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
@@ -55,8 +60,13 @@ fn order(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("full.{rank}"))
 }
 
-fn order_refusal(folder: &Path, rank: usize) {
-    fs::write(order(folder, rank), "").unwrap();
+fn order_refusal(folder: &Path, rank: usize, part: &str) {
+    fs::write(order(folder, rank), part).unwrap();
+}
+
+/// How many parts are there, whether a version names them or not.
+fn parts(folder: &Path) -> usize {
+    fs::read_dir(folder.join("states/solver/parts")).unwrap().count()
 }
 
 #[test]
@@ -87,7 +97,7 @@ fn a_rank_that_cannot_stage_its_part_stays_and_stages_it_when_there_is_room() {
     let (pids, all) = (group.pids(), batches("solver", 0));
     let refused = |group: &mut ProcessGroup, expected: usize| {
         let (version, ledger) = (group.version(), group.ledger().clone());
-        order_refusal(folder.path(), expected);
+        order_refusal(folder.path(), expected, "");
         let error = group.save().unwrap_err();
         assert!(matches!(&error, GroupError::NotStaged { rank, .. } if *rank == expected), "{error}");
         assert!(error.to_string().contains("cannot write"), "{error}");
@@ -106,13 +116,37 @@ fn a_rank_that_cannot_stage_its_part_stays_and_stages_it_when_there_is_room() {
     assert_eq!(kept_sha256(folder.path(), "solver"), Some(expected_sha256("solver")));
 }
 
+/// Of the other rank, whose cache had room, and of the same one, whose trainer had. They would take the room that the next try needs.
+#[test]
+fn parts_that_were_staged_beside_one_that_was_not_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut group = active_group(folder.path(), 2);
+    let refused = |group: &mut ProcessGroup, rank: usize| {
+        let before = parts(folder.path());
+        for _ in 0..3 {
+            order_refusal(folder.path(), rank, "cache");
+            let error = group.save().unwrap_err();
+            assert!(matches!(error, GroupError::NotStaged { .. }), "{error}");
+            assert!(!order(folder.path(), rank).exists(), "{error}");
+            assert_eq!(parts(folder.path()), before, "rank {rank}");
+        }
+    };
+    group.accumulate(&batches("solver", 0)).unwrap();
+    refused(&mut group, 1);
+    group.apply().unwrap();
+    group.accumulate(&batches("solver", 1)[..1]).unwrap();
+    refused(&mut group, 0);
+    assert_eq!(group.save().unwrap(), 2);
+    assert_eq!((group.ledger().applied.len(), group.ledger().accumulated.len()), (5, 1));
+}
+
 /// The room of the processes is needed: what the others have is kept.
 #[test]
 fn a_suspension_loses_what_a_rank_cannot_stage_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let mut group = active_group(folder.path(), 2);
     group.accumulate(&batches("solver", 0)[..2]).unwrap();
-    order_refusal(folder.path(), 1);
+    order_refusal(folder.path(), 1, "");
     let error = group.suspend().unwrap_err();
     let GroupError::RankLost { rank: 1, lost, .. } = &error else { panic!("{error}") };
     assert_eq!((lost.len(), group.life(), group.version()), (1, Life::Suspended, 2));
@@ -127,7 +161,7 @@ fn another_rank_stages_the_trainer_where_one_has_no_room_for_it() {
     let mut group = active_group(folder.path(), 3);
     group.accumulate(&batches("solver", 0)).unwrap();
     order_kill(folder.path(), "rank2", Boundary::UpdateMade, 0);
-    order_refusal(folder.path(), 0);
+    order_refusal(folder.path(), 0, "");
     let error = group.apply().unwrap_err();
     let GroupError::RankLost { rank: 2, lost, .. } = &error else { panic!("{error}") };
     assert_eq!((lost.len(), group.counts().lost_ranks), (0, 1), "{error}");

@@ -240,8 +240,14 @@ impl<R: Recipe> Server<'_, R> {
         let policy_version = loaded.trainer.version();
         let trainer = trainer.then(|| loaded.stage_trainer(self.states, &self.key)).transpose()?;
         // Without a name the cache is as it was got, and the version that it was got from has it.
-        let cache =
-            if cache.is_empty() { None } else { loaded.stage_cache(self.states, &self.key, cache)? };
+        let cache = match cache {
+            "" => Ok(None),
+            part => loaded.stage_cache(self.states, &self.key, part),
+        };
+        let cache = cache.inspect_err(|_refused| {
+            // Nobody is told of it, so nobody else could let go of it.
+            trainer.iter().for_each(|part| self.states.discard(&self.key, part));
+        })?;
         self.observer.reached(Boundary::PartsStaged);
         Ok(Answer::Staged { policy_version, cached: loaded.cached(), trainer, cache })
     }
