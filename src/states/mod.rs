@@ -250,6 +250,11 @@ impl States for ObjectStates {
         }
     }
 
+    fn make_durable(&self, key: &str, version: u64) -> Result<(), StatesError> {
+        let kept = self.keep(&object_of(key)?, version); // its parts were there before it
+        kept.map(drop).map_err(|error| other("bringing a state to the disk", error))
+    }
+
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
         let info =
             |part: PartRecord| PartInfo { name: part.name, bytes: part.bytes, staged: Staged(part.object) };

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::client::Client;
-use crate::store::{DiskFault, HostFolder, ObjectOptions, Options, SimulatedDisk, Store};
+use crate::store::{DiskFault, HostFolder, ObjectOptions, Options, SimulatedDisk, Store, Tier};
 
 fn spilling() -> (TempDir, ObjectStates) {
     let dir = tempfile::tempdir().unwrap();
@@ -126,4 +126,10 @@ fn a_version_before_which_none_is_left_is_not_taken_back() {
     let refused = filling_up(&disk, &states).commit("solver", 1, &second).unwrap_err();
     assert!(matches!(refused, StatesError::NotDurable { is_taken_back: false, .. }), "{refused}");
     assert_eq!(newest(&states), Some(2));
+    // Who finds it makes it durable before he goes on from it.
+    assert!(matches!(states.make_durable("solver", 2), Err(StatesError::Other { .. })));
+    disk.mend();
+    states.make_durable("solver", 2).unwrap();
+    let shown = states.objects.list_of("state.solver").unwrap();
+    assert!(shown.iter().any(|shown| shown.version == 2 && shown.tiers.contains(&Tier::Disk)), "{shown:?}");
 }

@@ -94,7 +94,8 @@ impl fmt::Debug for ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// The group of an agent as its newest state says: absent if there is none, else suspended. No process is started.
+    /// The group of an agent as its newest state says: absent if there is none, else suspended. No process is started. A version that its
+    /// coordinator did not live to make durable is made so first: nobody may go on from what a power failure would still take.
     ///
     /// This is also what is called after the coordinator has died: [`Self::ledger`] then tells of every claim that was handed out
     /// whether its gradient is in the state. One coordinator at a time for an agent; `agent` is the key of its state.
@@ -129,6 +130,8 @@ impl ProcessGroup {
             counts,
         };
         if let Some(version) = group.newest()? {
+            let durable = group.states.make_durable(&group.agent, version.number);
+            durable.map_err(|error| group.failed(error))?;
             group.kept = group.read_ledger(&version)?;
             (group.version, group.life) = (version.number, Life::Suspended);
         }

@@ -219,8 +219,8 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// The number of the version after the newest that is known, if it is there and made of exactly these parts. The first may have any
-    /// number, and so may one that comes after one that was taken back.
+    /// The number of the version after the newest that is known, if it is there and made of exactly these parts; it is durable then. The first
+    /// may have any number, and so may one that comes after one that was taken back.
     fn committed(&self, parts: &[Staged]) -> Result<Option<u64>, StatesError> {
         let mut next = match self.version {
             0 => None,
@@ -230,7 +230,10 @@ impl ProcessGroup {
             next = self.states.find(&self.agent, Which::Latest)?;
         }
         let is_ours = |version: &Version| version.parts.iter().map(|part| &part.staged).eq(parts);
-        Ok(next.filter(is_ours).map(|version| version.number))
+        let ours = next.filter(is_ours).map(|version| version.number);
+        // A commit that was not answered may have been left before its end.
+        ours.map_or(Ok(()), |number| self.states.make_durable(&self.agent, number))?;
+        Ok(ours)
     }
 }
 

@@ -218,6 +218,10 @@ impl States for FileStates {
         Ok(number)
     }
 
+    fn make_durable(&self, key: &str, _version: u64) -> Result<(), StatesError> {
+        self.sync(&self.key_folder(key)?) // all other names were there before it was linked
+    }
+
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {
         let info = |entry: Entry| {
             let staged = Staged(entry.line());

@@ -14,7 +14,7 @@
 //! - A version never changes and is seen whole or not at all, also after a crash of any process at any moment.
 //! - Of two commits that expect the same version, one succeeds.
 //! - Numbers of a key count up, from 1, and have a gap only where a version was taken back, or the key was forgotten.
-//! - What a commit has acknowledged is as durable as its keeper promises.
+//! - What a commit has acknowledged is as durable as its keeper promises; so is what [`States::make_durable`] has.
 //! - At least the newest version and the one before it can be read.
 //! - What is read is what was staged, or an error: never other bytes.
 
@@ -122,6 +122,16 @@ pub trait States: Send + Sync {
     /// or not: ask for it.
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError>;
 
+    /// Makes a version that was found as durable as its keeper promises, where its commit may not have come so far: whoever made it was killed,
+    /// or was told [`StatesError::NotDurable`]. Before that nobody goes on from it. A version that is no more needs nothing. By default nothing is done:
+    /// a version is never seen before it is durable.
+    ///
+    /// # Errors
+    /// [`StatesError::Io`], [`StatesError::Other`]: it may be lost where one that was committed is not.
+    fn make_durable(&self, _key: &str, _version: u64) -> Result<(), StatesError> {
+        Ok(())
+    }
+
     /// A version, or nothing if the key has none, or not this one.
     ///
     /// # Errors
@@ -164,6 +174,10 @@ impl<S: States + ?Sized> States for std::sync::Arc<S> {
 
     fn commit(&self, key: &str, expected: u64, parts: &[Staged]) -> Result<u64, StatesError> {
         (**self).commit(key, expected, parts)
+    }
+
+    fn make_durable(&self, key: &str, version: u64) -> Result<(), StatesError> {
+        (**self).make_durable(key, version)
     }
 
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {

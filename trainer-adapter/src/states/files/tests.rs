@@ -72,13 +72,17 @@ fn a_version_whose_name_cannot_be_brought_to_stable_storage_is_not_acknowledged(
         if folder.ends_with("solver") { Err(ErrorKind::Other.into()) } else { folders::sync(folder) }
     }
     let dir = tempfile::tempdir().unwrap();
-    let states = FileStates::open_with(dir.path().join("states"), failing).unwrap();
+    let mut states = FileStates::open_with(dir.path().join("states"), failing).unwrap();
     let staged = [states.stage("solver", "trainer", b"one").unwrap()];
     let refused = states.commit("solver", 0, &staged).unwrap_err();
     let StatesError::NotDurable { version: 1, is_taken_back: false, .. } = &refused else {
         panic!("{refused}")
     };
     assert_eq!(states.find("solver", Which::Latest).unwrap().map(|found| found.number), Some(1));
+    assert!(matches!(states.make_durable("solver", 1), Err(StatesError::Io { verb: "sync", .. })));
+    states.sync = recorded;
+    states.make_durable("solver", 1).unwrap();
+    assert_eq!(synced(), [dir.path().join("states/solver")]);
 }
 
 #[test]
