@@ -32,6 +32,7 @@ impl ObjectStates {
         let Err(source) = self.keep(&object, version) else { return Ok(()) };
         // It is better than none, where the one before it is gone.
         let stands = expected == 0 || matches!(self.record(key, Which::Exact(expected)), Ok(Some(_)));
+        // Of a file that had its name for a moment the deletion says on stable storage that it is over, or is refused.
         let is_taken_back = stands && self.objects.delete(&object, version).is_ok();
         if !is_taken_back {
             tracing::warn!(%source, object, version, "a state is set, and not on the disk: a power failure may take it");

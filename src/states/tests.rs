@@ -38,11 +38,16 @@ fn on_a_disk() -> (SimulatedDisk, Store, ObjectStates) {
 
 fn on_a_disk_that_keeps(versions: usize) -> (SimulatedDisk, Store, ObjectStates) {
     let disk = SimulatedDisk::default();
+    let (store, states) = opened(&disk, versions);
+    (disk, store, states)
+}
+
+fn opened(disk: &SimulatedDisk, versions: usize) -> (Store, ObjectStates) {
     let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(versions);
     let options = Options::default().disk(Arc::new(disk.clone())).objects(objects);
     let store = Store::open("/store", options).unwrap();
     let states = ObjectStates::new(Client::embedded(store.clone()).objects()).spills(true);
-    (disk, store, states)
+    (store, states)
 }
 
 /// On a full disk every try would leave as much memory taken: of a part that no version names.
@@ -114,6 +119,34 @@ fn a_version_that_cannot_be_brought_to_the_disk_is_taken_back_and_the_one_before
     assert_eq!(states.commit("solver", 2, &second).unwrap(), 4);
     assert_eq!(states.read("solver", Which::Latest, "trainer").unwrap(), b"two");
     assert_eq!(states.read("solver", Which::Exact(2), "trainer").unwrap(), b"one");
+}
+
+/// Whatever call fails, once or from there on: a file that had its name for a moment would be a version again.
+#[test]
+fn a_version_that_was_taken_back_does_not_come_back_with_a_power_failure() {
+    for (operation, fault) in (1..=12).flat_map(|at| [(at, DiskFault::IoError), (at, DiskFault::IoErrors)]) {
+        let disk = SimulatedDisk::seeded(operation);
+        let (store, states) = opened(&disk, 2);
+        let part = [states.stage("solver", "trainer", b"one").unwrap()];
+        let failing = disk.clone();
+        let states = states.observed(Observer::new(move |boundary| {
+            if boundary == Boundary::ManifestLinked {
+                failing.arm(failing.operations() + operation, fault);
+            }
+        }));
+        let outcome = states.commit("solver", 0, &part);
+        let expected = match &outcome {
+            Ok(number) => Some(Some(*number)),
+            Err(StatesError::NotDurable { is_taken_back: true, .. }) => Some(None),
+            Err(_) => None, // either
+        };
+        disk.cut_power();
+        std::mem::forget((store, states));
+        disk.restart();
+        let (_store, states) = opened(&disk, 2);
+        let found = newest(&states);
+        assert!(expected.is_none_or(|expected| expected == found), "{fault:?} at {operation}: {outcome:?}");
+    }
 }
 
 /// Better than none.

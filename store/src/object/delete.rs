@@ -16,9 +16,9 @@ impl Objects {
     /// Removes a version. Whoever holds it keeps it; nobody else finds it any more, in this process and in all that open the store
     /// later. False when there is none.
     ///
-    /// For a version that has a file, or that is being brought to one, that is on stable storage when this returns, whether or not
-    /// the store has a host folder: the file is gone, or a mark beside it says that it is over (while somebody holds it, or a step
-    /// names it and keeps its bytes). Of one that lies in memory alone a power failure leaves nothing.
+    /// For a version that has a file, is being brought to one, or could not be brought there, that is on stable storage when this
+    /// returns, whether or not the store has a host folder: the file is gone, or a mark beside it says that it is over (while somebody
+    /// holds it, or a step names it and keeps its bytes). Of one that lies in memory alone a power failure leaves nothing.
     ///
     /// # Errors
     /// `closed` when the store is; `capacity` and `state` when that cannot be written down: the version stays.

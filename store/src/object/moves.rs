@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ObjectRef;
 use super::catalog::Ask;
-use super::disk::{DiskCopy, Passage};
+use super::disk::{DiskCopy, NotWritten, Passage};
 use super::held::exactly;
 use super::host::HostExtent;
 use super::manifest::Manifest;
@@ -151,7 +151,7 @@ impl Objects {
             host,
             named.as_ref(),
         );
-        let (written, is_direct) = written.inspect_err(|error| self.count_corrupt(error))?;
+        let (written, is_direct) = written.map_err(|failed| self.not_written(manifest, failed))?;
         let copy = Arc::new(written);
         self.count_direct(is_direct, manifest);
         if let Some(found) = self.core.catalog.lock().version(&manifest.key, manifest.version) {
@@ -160,6 +160,15 @@ impl Objects {
         self.core.counters.spills.add(1);
         self.core.counters.spilled_bytes.add(manifest.bytes());
         Ok(copy)
+    }
+
+    fn not_written(&self, manifest: &Manifest, failed: NotWritten) -> Error {
+        let NotWritten { error, may_come } = failed;
+        self.count_corrupt(&error);
+        if let Some(found) = self.core.catalog.lock().version(&manifest.key, manifest.version) {
+            found.may_come |= may_come;
+        }
+        error
     }
 
     fn copies(&self, manifest: &Manifest) -> Copies {

@@ -34,6 +34,8 @@ pub(in crate::object) struct Version {
     pub(super) received: bool,
     /// Somebody copies it from one tier to another.
     pub(in crate::object) moving: bool,
+    /// It could not be brought to the disk, and its file may be there after a power failure all the same.
+    pub(in crate::object) may_come: bool,
     /// It was deleted, and goes with its last lease.
     pub(super) deleted: bool,
     /// Whoever deleted it had marked its file, whether or not that has come.
@@ -111,6 +113,7 @@ impl Version {
             leases: 0,
             received: false,
             moving: false,
+            may_come: false,
             deleted: false,
             marked: false,
         }

@@ -231,7 +231,7 @@ impl Catalog {
         let Catalog { keys, journal, .. } = self;
         let found = keys.get_mut(key).and_then(|state| state.versions.get_mut(&version));
         let Some(found) = found.filter(|found| !found.deleted) else { return Ok(Deleted::NotThere) };
-        let has_file = found.moving || found.copies.disk.is_some();
+        let has_file = found.moving || found.may_come || found.copies.disk.is_some();
         if has_file && !is_marked {
             return Ok(Deleted::NotMarked);
         }

@@ -7,7 +7,7 @@ use super::ending::ASIDE;
 use super::header::{self, HEADER_BYTES_MAX};
 use super::is_ours;
 use crate::disk::{Disk, DiskFile};
-use crate::error::{Cause, Result};
+use crate::error::{Cause, Error, Result};
 use crate::numbered::number_of;
 use crate::object::ObjectRef;
 use crate::object::host::HostExtent;
@@ -61,6 +61,26 @@ pub(crate) enum Found {
     Other,
 }
 
+/// Why a version is in no file.
+#[derive(Debug)]
+pub(crate) struct NotWritten {
+    pub(crate) error: Error,
+    /// The file had its name for a moment, and may have it again after a power failure.
+    pub(crate) may_come: bool,
+}
+
+impl From<Error> for NotWritten {
+    fn from(error: Error) -> Self {
+        NotWritten { error, may_come: false }
+    }
+}
+
+impl From<Cause> for NotWritten {
+    fn from(cause: Cause) -> Self {
+        Error::from(cause).into()
+    }
+}
+
 fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Cause {
     Cause::Corrupt { path: path.to_owned(), offset, reason: reason.into() }
 }
@@ -76,7 +96,7 @@ impl DiskCopy {
         once: bool,
         host: &HostCopy,
         named: Option<&ObjectRef>,
-    ) -> Result<(Self, bool)> {
+    ) -> Result<(Self, bool), NotWritten> {
         let disk = passage.disk;
         let path = path_in(objects, &manifest.key, manifest.version);
         let encoded = header::encode(manifest, once).map_err(|reason| Cause::Argument {
@@ -102,14 +122,13 @@ impl DiskCopy {
         let is_direct = written.inspect_err(|_| {
             let _ = disk.remove(&unfinished); // else whoever opens the store next does
         })?;
-        let finish = || {
-            disk.rename(&unfinished, &copy.path)?;
-            disk.sync_directory(&folder)
-        };
-        if let Err(error) = finish() {
-            let _ = disk.remove(&copy.path); // it would be there again when the store is opened, deleted or not
-            return Err(Cause::io("rename", &copy.path, error).into());
-        }
+        let finished = disk.rename(&unfinished, &copy.path).and_then(|()| disk.sync_directory(&folder));
+        finished.map_err(|error| {
+            // It would be there again when the store is opened, deleted or not.
+            let removed = disk.remove_if_there(&copy.path).and_then(|_| disk.sync_directory(&folder));
+            let error = Cause::io("rename", &copy.path, error).into();
+            NotWritten { error, may_come: removed.is_err() }
+        })?;
         Ok((copy, is_direct))
     }
 

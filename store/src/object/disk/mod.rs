@@ -23,7 +23,7 @@ use std::path::Path;
 use crate::disk::Disk;
 use crate::error::{Cause, Result};
 
-pub(super) use copy::{DiskCopy, Passage, remove_unfinished};
+pub(super) use copy::{DiskCopy, NotWritten, Passage, remove_unfinished};
 pub(crate) use copy::{Found, look_at};
 pub(crate) use ending::{
     ASIDE, MARK, is_marked, mark_deleted, never_came, remove_aside, remove_marks, remove_needless_mark,

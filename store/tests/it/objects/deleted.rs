@@ -166,6 +166,28 @@ fn a_deletion_that_cannot_be_written_down_is_refused_and_the_version_stays() {
     assert!(objects.list().is_empty() && names().is_empty(), "{:?}", names());
 }
 
+/// Its file may have had its name for a moment: a power failure may bring that back, and not take in that it was removed.
+#[test]
+fn what_is_deleted_after_it_could_not_be_brought_to_the_disk_stays_deleted() {
+    for fault in [DiskFault::IoError, DiskFault::IoErrors, DiskFault::NoHandles, DiskFault::SyncFails] {
+        for (seed, operation) in (0..8).flat_map(|seed| (1..=12).map(move |operation| (seed, operation))) {
+            let world = World::on(SimulatedDisk::seeded(seed));
+            let (store, objects) = open(&world).unwrap();
+            set_small(&objects).unwrap();
+            world.disk.arm(world.disk.operations() + operation, fault);
+            let spilled = objects.spill("solver", Which::Latest);
+            let deleted = objects.delete("solver", 1);
+            world.disk.cut_power();
+            std::mem::forget((store, objects));
+            world.disk.restart();
+            let (_store, objects) = open(&world).unwrap();
+            let there = numbers(&objects, "solver");
+            let name = format!("{fault:?} at {operation} of {seed}: {spilled:?}, {deleted:?}");
+            assert!(deleted.is_err() || there.is_empty(), "{name}: {there:?}");
+        }
+    }
+}
+
 fn open_on(probe: &Probe, world: &World) -> Objects {
     let objects = ObjectOptions::default().host_folder(HostFolder::Anonymous).versions_kept(2);
     let options = world.options().disk(Arc::new(probe.clone())).objects(objects);
