@@ -8,8 +8,9 @@ pub(super) mod loaded;
 mod peers;
 
 use std::error::Error as StdError;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
@@ -25,6 +26,7 @@ use super::message::{Answer, Command, LoadTimes, PROTOCOL_VERSION};
 use super::trajectory::BatchTrajectory;
 use crate::device::Device;
 use crate::error::Error;
+use crate::parallel::RankLinks;
 use crate::states::States;
 use crate::trainer::Trainer;
 
@@ -84,8 +86,8 @@ pub fn serve_local_rank<R: Recipe>(
 /// The process ends with [`ORPHAN_EXIT_CODE`] as soon as the other end of the link is closed.
 ///
 /// # Errors
-/// If the link fails, what came over it is not the protocol, the device has failed, or an update failed after the ranks had exchanged
-/// their units: what this rank has is worth nothing then, and the group goes on from its state without it.
+/// If the link fails, what came over it is not the protocol, the device has failed, the links of the other ranks cannot be taken, or an update
+/// failed after the ranks had exchanged their units: what this rank has is worth nothing then, and the group goes on from its state without it.
 pub fn serve_rank<R: Recipe, L: Read + Write + AsFd>(
     place: &RankPlace,
     link: L,
@@ -204,7 +206,11 @@ impl<R: Recipe> Server<'_, R> {
     fn apply(&mut self, learning_rate: Option<f64>) -> std::io::Result<Answer> {
         let observer = self.observer;
         observer.reached(Boundary::ApplyReceived);
-        let loaded = match self.exchange(learning_rate) {
+        let links = match self.peers.links() {
+            Err(missing) if missing.kind() == ErrorKind::NotConnected => return Ok(refused(&missing, false)),
+            links => links?,
+        };
+        let loaded = match exchange(&mut self.loaded, links, learning_rate) {
             Ok(loaded) => loaded,
             Err(error) => return Ok(refused(error.as_ref(), false)),
         };
@@ -224,14 +230,6 @@ impl<R: Recipe> Server<'_, R> {
         observer.reached(Boundary::UpdateMade);
         let weights_sha256 = loaded.trainer.weights_sha256();
         Ok(Answer::Applied { policy_version: report.version, weights_sha256, report })
-    }
-
-    /// Gives every rank the units of all; where that fails, each has its own as before.
-    fn exchange(&mut self, learning_rate: Option<f64>) -> Result<&mut Loaded<R::Device>, RecipeError> {
-        let loaded = ready(&mut self.loaded)?;
-        learning_rate.map_or(Ok(()), |rate| loaded.trainer.set_learning_rate(rate))?;
-        self.peers.links()?.exchange(&mut loaded.trainer)?;
-        Ok(loaded)
     }
 
     fn stage(&mut self, trainer: bool, cache: &str) -> Result<Answer, RecipeError> {
@@ -256,6 +254,18 @@ impl<R: Recipe> Server<'_, R> {
 /// The trainer, once a state was loaded.
 fn ready<D: Device>(loaded: &mut Option<Loaded<D>>) -> Result<&mut Loaded<D>, RecipeError> {
     loaded.as_mut().ok_or_else(|| "no state was loaded".into())
+}
+
+/// Gives every rank the units of all; where that fails, each has its own as before.
+fn exchange<'a, D: Device>(
+    loaded: &'a mut Option<Loaded<D>>,
+    links: &mut RankLinks<UnixStream>,
+    learning_rate: Option<f64>,
+) -> Result<&'a mut Loaded<D>, RecipeError> {
+    let loaded = ready(loaded)?;
+    learning_rate.map_or(Ok(()), |rate| loaded.trainer.set_learning_rate(rate))?;
+    links.exchange(&mut loaded.trainer)?;
+    Ok(loaded)
 }
 
 fn refused(error: &(dyn StdError + Send + Sync + 'static), is_cache_lost: bool) -> Answer {

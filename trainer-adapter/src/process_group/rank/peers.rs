@@ -3,7 +3,8 @@
 //! A connection is in the listener's queue before its rank has answered, and an update begins after all have answered; so rank 0
 //! takes them then without waiting. The first eight bytes on a connection are the rank, and are there by then too: a connection without
 //! them is nobody's of the group. Where a rank is missing those that have come are told, and kept for the next try, for a rank connects
-//! once. Only this user may connect: the folder is his own.
+//! once. Where rank 0 cannot take them it ends, and all see the end of their links, also those in the queue. Only this user may connect:
+//! the folder is his own.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -61,13 +62,34 @@ impl Peers {
     }
 
     /// The links, all of them there. To be asked for by an exchange: where rank 0 cannot have them, the others have it fail.
+    ///
+    /// An error of another kind than `NotConnected` is rank 0's end: whoever it has not taken would wait for it, and it for them.
     pub(super) fn links(&mut self) -> Result<&mut RankLinks<UnixStream>> {
-        if let Some(arrivals) = &mut self.arrivals {
-            let links = arrivals.accept().inspect_err(|error| arrivals.tell(error))?;
-            let _ = fs::remove_file(&self.socket);
-            (self.links, self.arrivals) = (Some(RankLinks::first(links)), None);
+        if let Some(arrivals) = self.arrivals.take() {
+            self.gather(arrivals)?;
         }
         self.links.as_mut().ok_or_else(|| Error::new(ErrorKind::NotConnected, "no link to rank 0 was made"))
+    }
+
+    fn gather(&mut self, mut arrivals: Arrivals) -> Result<()> {
+        let accepted = arrivals.accept();
+        let Arrivals { listener, mut came } = arrivals;
+        match accepted {
+            Err(error) if error.kind() == ErrorKind::NotConnected => {
+                tell(&mut came, &error);
+                self.arrivals = Some(Arrivals { listener, came });
+                return Err(error);
+            }
+            Err(error) => {
+                drop(listener); // who is in its queue sees the end of the link
+                tell(&mut came, &error);
+                let _ = fs::remove_file(&self.socket);
+                return Err(error);
+            }
+            Ok(links) => self.links = Some(RankLinks::first(links)),
+        }
+        let _ = fs::remove_file(&self.socket);
+        Ok(())
     }
 }
 
@@ -98,11 +120,6 @@ impl Arrivals {
         Ok(std::mem::take(&mut self.came).into_iter().flatten().collect())
     }
 
-    /// Tells those who have come, and wait for what all have, why they do not get it.
-    fn tell(&mut self, error: &Error) {
-        RankLinks::first(self.came.iter_mut().flatten().collect()).refuse(&error.to_string());
-    }
-
     /// Keeps the link of a rank. Of one that has connected again the last counts.
     fn arrived(&mut self, mut link: UnixStream) {
         let Ok(rank) = rank_of(&mut link) else { return };
@@ -110,6 +127,11 @@ impl Arrivals {
             *place = Some(link);
         }
     }
+}
+
+/// Tells those who have come, and wait for what all have, why they do not get it.
+fn tell(came: &mut [Option<UnixStream>], error: &Error) {
+    RankLinks::first(came.iter_mut().flatten().collect()).refuse(&error.to_string());
 }
 
 /// The rank that a connection says it is of, without waiting for it to say so.
@@ -130,6 +152,8 @@ fn limit(link: &UnixStream) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
     use crate::frame::{read_frame, write_frame};
     use crate::scheduler::DeviceId;
@@ -167,6 +191,26 @@ mod tests {
             near.read_exact(&mut said).unwrap();
             assert_eq!(said, [rank as u8], "its own link, and a live one");
         }
+        assert!(!folder.path().join("ranks.socket").exists());
+    }
+
+    /// Nobody would take the others later either: a rank whose links all end is one that the group goes on without.
+    #[test]
+    fn ranks_that_cannot_be_taken_are_told_and_see_the_end_of_their_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let [mut first, mut two] = [0, 2].map(|rank| peers(folder.path(), rank));
+        let mut two = connected(&mut two);
+        for kind in [ErrorKind::NotConnected, ErrorKind::InvalidInput] {
+            write_frame(&mut two, *b"FBRX", 1, &[b"a cache"]).unwrap();
+            let refused = first.links().map(|_| ()).unwrap_err();
+            assert_eq!(refused.kind(), kind, "{refused}");
+            assert_eq!(read_frame(&mut two, *b"FBRX", 1000).unwrap().0, 3);
+            // No listener: nothing can be accepted from it any more.
+            if let Some(arrivals) = &mut first.arrivals {
+                arrivals.listener = OwnedFd::from(UnixStream::pair().unwrap().0).into();
+            }
+        }
+        assert_eq!(two.read(&mut [0]).unwrap(), 0, "its link is over");
         assert!(!folder.path().join("ranks.socket").exists());
     }
 
