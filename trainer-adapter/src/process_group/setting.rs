@@ -10,7 +10,7 @@
 //!    has none.
 //!
 //! A rank that refuses to stage its part costs nothing where the group goes on: what others have staged is let go of, and all may be asked again. Where the
-//! processes end, it is as one that is lost.
+//! processes end, it is as one that is lost; but one that refuses the trainer is asked for its cache alone, and the next one for the trainer.
 //!
 //! A rank that is lost on the way takes with it what it accumulated since the version that it began with, and nothing else. If it is
 //! lost in an update, those that have made the update have the gradient of all: then the update stands, and the caches of those
@@ -151,8 +151,9 @@ impl ProcessGroup {
     }
 
     /// Makes what is left the next version. Gives all ranks that are lost, those that were lost before first.
-    fn set(&mut self, collected: Collected) -> Result<Vec<Fault>, NotSet> {
-        let Collected { mut said, mut faults, refusals } = collected;
+    fn set(&mut self, mut collected: Collected) -> Result<Vec<Fault>, NotSet> {
+        self.ask_without_trainer(&mut collected);
+        let Collected { mut said, mut faults, refusals, .. } = collected;
         faults.extend(refusals);
         if let Some(policy_version) = said.iter().map(|said| said.policy_version).max() {
             said.retain(|said| said.policy_version == policy_version);
@@ -174,19 +175,23 @@ impl ProcessGroup {
             if lost.contains(&member.rank) {
                 return None;
             }
-            let cache = if member.is_changed { cache_name(version, member.rank) } else { String::new() };
-            let trainer = has_moved && Some(index) == first;
-            Some(stage(index, member, &Command::Stage { trainer, cache }, limit))
+            let command = command_of(member, version, has_moved && Some(index) == first);
+            Some(stage(index, member, &command, limit))
         });
-        let mut collected = Collected { said: Vec::new(), refusals: Vec::new(), faults };
-        for asked in asked.into_iter().flatten() {
-            match asked {
-                Ok(one) => collected.said.push(one),
-                Err(NotStaged::Refused(refusal)) => collected.refusals.push(refusal),
-                Err(NotStaged::Lost(fault)) => collected.faults.push(fault),
-            }
-        }
+        let trainer_of = first.filter(|_| has_moved);
+        let mut collected = Collected { said: Vec::new(), refusals: Vec::new(), faults, trainer_of };
+        asked.into_iter().flatten().for_each(|asked| collected.take(asked));
         collected
+    }
+
+    /// A rank that refuses to stage the trainer with its cache may have room for the cache.
+    fn ask_without_trainer(&mut self, collected: &mut Collected) {
+        let Some(index) = collected.trainer_of else { return };
+        let Some(at) = collected.refusals.iter().position(|refusal| refusal.rank == index) else { return };
+        collected.refusals.remove(at);
+        let (limit, member) = (self.options.command_limit, &mut self.members[index]);
+        let command = command_of(member, self.version + 1, false);
+        collected.take(stage(index, member, &command, limit));
     }
 
     fn commit(&mut self, draft: Draft) -> Result<(), NotSet> {
@@ -244,6 +249,24 @@ struct Collected {
     refusals: Vec<Fault>,
     /// Of those that are lost.
     faults: Vec<Fault>,
+    /// The rank that was asked for the trainer as well, if one was.
+    trainer_of: Option<usize>,
+}
+
+impl Collected {
+    fn take(&mut self, asked: Result<Said, NotStaged>) {
+        match asked {
+            Ok(one) => self.said.push(one),
+            Err(NotStaged::Refused(refusal)) => self.refusals.push(refusal),
+            Err(NotStaged::Lost(fault)) => self.faults.push(fault),
+        }
+    }
+}
+
+/// What a rank is asked for: its cache if that has changed, and the trainer where that is its part.
+fn command_of(member: &Member, version: u64, trainer: bool) -> Command {
+    let cache = if member.is_changed { cache_name(version, member.rank) } else { String::new() };
+    Command::Stage { trainer, cache }
 }
 
 /// Why there is no next version, as far as is known.

@@ -154,6 +154,21 @@ fn a_suspension_loses_what_a_rank_cannot_stage_and_nothing_else() {
     group.resume(&placement("b", 2)).unwrap();
 }
 
+/// Its cache is smaller than the trainer, which another rank has as well.
+#[test]
+fn a_rank_that_has_no_room_for_the_trainer_keeps_its_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut group = active_group(folder.path(), 2);
+    group.accumulate(&batches("solver", 0)).unwrap();
+    group.apply().unwrap();
+    group.accumulate(&batches("solver", 1)[..1]).unwrap();
+    order_refusal(folder.path(), 0, "trainer");
+    assert_eq!(group.suspend().unwrap().version, 2);
+    assert!(!order(folder.path(), 0).exists(), "it was asked first");
+    assert_eq!((group.ledger().applied.len(), group.ledger().accumulated.len()), (5, 1));
+    assert_eq!(group.resume(&placement("b", 2)).unwrap().policy_version, 1);
+}
+
 /// A rank is lost in an update that the others have made, and one of these has no room for the trainer.
 #[test]
 fn another_rank_stages_the_trainer_where_one_has_no_room_for_it() {
