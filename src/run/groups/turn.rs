@@ -199,14 +199,23 @@ impl Turn<'_> {
         }
         group.set_learning_rate(self.learning_rate)?;
         let update = group.apply()?;
-        let version = match group.save() {
-            // Once more, and for good: what is not in a state by then is told as lost, and trained again.
-            Err(GroupError::NotStaged { .. }) => group.suspend()?.version,
-            saved => saved?,
-        };
+        let version = keep(group)?;
         let (policy_version, rows) = (update.step.version, update.step.rows);
         tracing::debug!(agent = group.agent(), step = self.step(), policy_version, rows, version, "updated");
         Ok(())
+    }
+}
+
+/// Sets the state, and gives its version. The group is suspended then where a rank had no room for its part.
+fn keep(group: &mut ProcessGroup) -> Result<u64, GroupError> {
+    match group.save() {
+        // Once more, and for good: what is not in a state by then is told as lost, and trained again.
+        Err(GroupError::NotStaged { .. }) => match group.suspend() {
+            // All that it had others have, too.
+            Err(GroupError::RankLost { lost, .. }) if lost.is_empty() => Ok(group.version()),
+            suspended => suspended.map(|report| report.version),
+        },
+        saved => saved,
     }
 }
 
