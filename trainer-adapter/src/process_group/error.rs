@@ -121,7 +121,8 @@ pub enum GroupError {
     Unknown {
         /// The agent.
         agent: String,
-        /// The version that is there or not.
+        /// The version that is there or not, if its keeper said which ([`StatesError::NotDurable`]). Else the next number: where one was taken
+        /// back or forgotten before, the version has a later one.
         version: u64,
         /// Claims whose gradient is in that version if it is there, and in no state otherwise.
         claims: Vec<ClaimId>,

@@ -140,7 +140,10 @@ impl ProcessGroup {
             Ok(faults) => faults,
             Err(NotSet::Refused(source)) => return Err(GroupError::States { agent, lost, source }),
             Err(NotSet::Unknown(source)) => {
-                let version = self.version + 1;
+                let version = match source {
+                    StatesError::NotDurable { version, .. } => version,
+                    _ => self.version + 1,
+                };
                 return Err(GroupError::Unknown { agent, version, claims: lost, source });
             }
         };

@@ -151,7 +151,7 @@ fn a_version_that_is_less_durable_than_promised_is_not_committed() {
         let folder = tempfile::tempdir().unwrap();
         let failure = move |expected: u64| StatesError::NotDurable {
             key: "solver".to_owned(),
-            version: expected + 1,
+            version: expected + 6, // numbers may have gaps
             is_taken_back,
             source: Box::new(io::Error::from(io::ErrorKind::StorageFull)),
         };
@@ -169,7 +169,7 @@ fn a_version_that_is_less_durable_than_promised_is_not_committed() {
                 solver.accumulate(std::slice::from_ref(&batch)).unwrap();
                 assert_eq!(solver.suspend().unwrap().version, 2);
             }
-            GroupError::Unknown { claims, version: 2, .. } if !is_taken_back => {
+            GroupError::Unknown { claims, version: 7, .. } if !is_taken_back => {
                 assert_eq!(claims, std::slice::from_ref(&batch.claim));
                 assert!(group(folder.path(), "solver", 1).ledger().has(&batch.claim));
             }
