@@ -36,10 +36,14 @@ impl CpuBuffer {
     /// # Errors
     /// [`Error::HostMemory`] if the system has no memory for them.
     pub fn try_zeros(length: usize) -> Result<Self, Error> {
-        let (mut values, room) = (Vec::new(), length.saturating_add(LANES));
-        let reserved = values.try_reserve_exact(room);
+        let room = length.saturating_add(LANES);
+        // Finds lengths that no memory has room for, and is let go of: the zeros below are pages that nobody has touched yet, where those of
+        // a vector that is filled up would all be written here. The compiler may not leave out what nobody uses.
+        let mut probe: Vec<f32> = Vec::new();
+        let reserved = probe.try_reserve_exact(room);
         reserved.map_err(|refused| Error::HostMemory { values: length, reason: refused.to_string() })?;
-        values.resize(room, 0.0);
+        drop(std::hint::black_box(probe));
+        let values = vec![0.0; room];
         let start = values.as_ptr().align_offset(ALIGNMENT).min(LANES);
         Ok(Self(Backing::Own { values, start, length }))
     }
