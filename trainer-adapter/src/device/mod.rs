@@ -160,7 +160,18 @@ pub trait Device: Clone + Send + Sync + 'static {
     fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync));
 
     /// Lays the matrices named by `linears` out for [`Self::linear`].
+    ///
+    /// # Panics
+    /// If the device's memory is the host's, and there is none for them.
     fn prepare(&self, parameters: &Self::Buffer, linears: &[Linear]) -> Self::Prepared;
+    /// The same for who can say that there is no memory for them.
+    ///
+    /// # Errors
+    /// As [`Self::try_allocate`].
+    fn try_prepare(&self, parameters: &Self::Buffer, linears: &[Linear]) -> Result<Self::Prepared, Error> {
+        let prepared = self.prepare(parameters, linears);
+        self.check().map(|()| prepared)
+    }
     /// `output = input . W^T` with the prepared matrix `index`; `input` is `[rows, in]`, `output` is `[rows, out]`.
     fn linear(
         &self,

@@ -133,13 +133,13 @@ impl<D: Device> Policy<D> {
     ) -> Result<Self, Error> {
         config.validate()?;
         let layout = ParameterLayout::new(config);
-        let table = rotary_table(config);
+        let table = rotary_table(config)?;
         let mut rotary = device.try_allocate(table.len())?;
         device.upload(&table, &mut rotary, 0);
         let shape = Arc::new(Shape { config: config.clone(), layout, rotary });
-        let policy = Self::from_parameters(device, shape, parameters, version);
+        let prepared = device.try_prepare(&parameters, &shape.layout.linears())?;
         device.check()?;
-        Ok(policy)
+        Ok(Self { shape, parameters, prepared, version, fingerprint: OnceLock::new() })
     }
 
     /// The next version of a policy.
@@ -211,14 +211,17 @@ impl<D: Device> Policy<D> {
 }
 
 /// Angles `position . theta^(-2j / D)` (Su et al. 2021), worked out in 64 bits.
-fn rotary_table(config: &PolicyConfig) -> Vec<f32> {
+fn rotary_table(config: &PolicyConfig) -> Result<Vec<f32>, Error> {
     let half = config.head_dim / 2;
-    let mut table = Vec::with_capacity(config.max_position_embeddings * config.head_dim);
+    let values = config.max_position_embeddings.saturating_mul(config.head_dim);
+    let mut table = Vec::new();
+    let reserved = table.try_reserve_exact(values);
+    reserved.map_err(|refused| Error::HostMemory { values, reason: refused.to_string() })?;
     for position in 0..config.max_position_embeddings {
         let angle =
             |j: usize| position as f64 * config.rope_theta.powf(-(2.0 * j as f64) / config.head_dim as f64);
         table.extend((0..half).map(|j| angle(j).cos() as f32));
         table.extend((0..half).map(|j| angle(j).sin() as f32));
     }
-    table
+    Ok(table)
 }

@@ -82,8 +82,8 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// [`Error::CacheNotEmpty`] if this trainer has units or open groups; [`Error::Foreign`] if the cache is of another
-    /// policy, version, set of weights or loss; [`Error::Tensor`] if a part is missing or damaged; [`Error::Device`] if the device has
-    /// failed. The cache is then as before.
+    /// policy, version, set of weights or loss; [`Error::Tensor`] if a part is missing or damaged; [`Error::HostMemory`] if there is no memory
+    /// for it, but for that of open groups; [`Error::Device`] if the device has failed. The cache is then as before.
     pub fn import_cache(&mut self, payload: &CachePayload) -> Result<(), Error> {
         self.check_cache_empty()?;
         let (cache, groups) = self.read_cache(payload, BTreeMap::new())?;
@@ -237,7 +237,7 @@ impl<D: Device> Trainer<D> {
         let bytes = payload.bytes(name, FlatType::F32)?;
         let values: Vec<f32> = bytes.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect();
         self.check_length(name, values.len())?;
-        let mut buffer = self.device.allocate(values.len());
+        let mut buffer = self.device.try_allocate(values.len())?;
         self.device.upload(&values, &mut buffer, 0);
         Ok(buffer)
     }

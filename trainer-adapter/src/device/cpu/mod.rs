@@ -129,6 +129,10 @@ impl Device for CpuDevice {
     }
 
     fn prepare(&self, parameters: &CpuBuffer, linears: &[Linear]) -> CpuPrepared {
+        self.try_prepare(parameters, linears).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn try_prepare(&self, parameters: &CpuBuffer, linears: &[Linear]) -> Result<CpuPrepared, Error> {
         CpuPrepared::new(parameters, linears)
     }
 

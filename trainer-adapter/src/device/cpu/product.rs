@@ -3,6 +3,7 @@
 use super::buffer::CpuBuffer;
 use super::simd::LANES;
 use crate::device::{Linear, Matrix, MatrixMut, RowRule};
+use crate::error::Error;
 
 /// Rows of one product under [`RowRule::Alone`]; see `CpuDevice::ROW_TILE`.
 pub(super) const ROW_TILE: usize = 8;
@@ -18,9 +19,11 @@ pub struct CpuPrepared {
 }
 
 impl CpuPrepared {
-    pub(super) fn new(parameters: &[f32], linears: &[Linear]) -> Self {
+    /// # Errors
+    /// [`Error::HostMemory`] if the system has no memory for it.
+    pub(super) fn new(parameters: &[f32], linears: &[Linear]) -> Result<Self, Error> {
         let padded = |linear: &Linear| linear.inputs * linear.outputs.next_multiple_of(LANES);
-        let mut values = CpuBuffer::zeros(linears.iter().map(padded).sum());
+        let mut values = CpuBuffer::try_zeros(linears.iter().map(padded).sum())?;
         let mut placed = Vec::with_capacity(linears.len());
         let mut offset = 0;
         for linear in linears {
@@ -29,7 +32,7 @@ impl CpuPrepared {
             placed.push(Linear { offset, ..*linear });
             offset += padded(linear);
         }
-        Self { values, linears: placed }
+        Ok(Self { values, linears: placed })
     }
 
     /// `output = input . W^T`.

@@ -82,6 +82,10 @@ impl Device for StandInDevice {
         self.cpu.prepare(&self.seen(parameters), linears)
     }
 
+    fn try_prepare(&self, parameters: &StandInBuffer, linears: &[Linear]) -> Result<CpuPrepared, Error> {
+        self.cpu.try_prepare(&self.seen(parameters), linears)
+    }
+
     fn linear(&self, prepared: &CpuPrepared, index: usize, input: In<'_>, output: Out<'_>, rule: RowRule) {
         let seen = self.seen(input.buffer);
         self.out(output, |output| self.cpu.linear(prepared, index, over(input, &seen), output, rule));
