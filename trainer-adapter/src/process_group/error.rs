@@ -76,7 +76,7 @@ pub enum GroupError {
         reason: String,
     },
     /// A rank could not stage its part of the state, for want of room where states are kept, say. The group is active; its ranks, and its
-    /// newest version, are as before: make room, and save again.
+    /// newest version, are as before: make room, and save again. From [`super::FleetMember::run`] the group is suspended, with all that it had.
     #[error(
         "rank {rank} of {agent:?} did not stage its part of the state: {reason}; make room, and save again"
     )]

@@ -179,8 +179,9 @@ impl FleetMember {
     /// # Errors
     /// What `work` fails with, and what [`ProcessGroup::resume`] and [`ProcessGroup::suspend`] do: [`GroupError::lost`] says which
     /// claims are to be returned, and the call can be made again. [`GroupError::Unknown`] where nobody can say yet which: it is told
-    /// also where `work` has failed before. [`GroupError::Scheduler`] where no node is left that could hold the agent: call again
-    /// once one has joined.
+    /// also where `work` has failed before. [`GroupError::NotStaged`] that `work` fails with is told though the suspension after it has kept
+    /// everything, for `work` alone knows what it has left undone: nothing is to be saved again, and the call can be made again.
+    /// [`GroupError::Scheduler`] where no node is left that could hold the agent: call again once one has joined.
     pub fn run(
         &mut self,
         mut work: impl FnMut(&mut ProcessGroup) -> Result<Next, GroupError>,
