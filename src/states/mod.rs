@@ -90,8 +90,9 @@ impl ObjectStates {
 
     /// Brings every part to the disk when it is set, and every version before its commit is acknowledged, so that it survives a power
     /// failure. A part that cannot be brought there is not staged, and leaves nothing in memory. A version that cannot is
-    /// [`StatesError::NotDurable`], and is taken back: the one before it is the newest again. It stays where it cannot be taken back, and
-    /// where the store has let go of the one before it (it keeps two versions unless told otherwise). Default: false.
+    /// [`StatesError::NotDurable`], and is taken back: the one before it is the newest again, and until the next commit the only one that is sure
+    /// to be there. It stays where it cannot be taken back, and where the store has let go of the one before it (it keeps two versions
+    /// unless told otherwise). Default: false.
     pub fn spills(mut self, spills: bool) -> Self {
         self.spills = spills;
         self

@@ -15,7 +15,8 @@
 //! - Of two commits that expect the same version, one succeeds.
 //! - Numbers of a key count up, from 1, and have a gap only where a version was taken back, or the key was forgotten.
 //! - What a commit has acknowledged is as durable as its keeper promises; so is what [`States::make_durable`] has.
-//! - At least the newest version and the one before it can be read.
+//! - At least the newest version and the one before it can be read; after a version was taken back, until the next commit, the newest alone is sure
+//!   to be: the one before it may have made way for what was taken back.
 //! - What is read is what was staged, or an error: never other bytes.
 
 mod digest;
