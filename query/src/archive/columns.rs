@@ -136,12 +136,15 @@ impl Columns {
     }
 
     /// Whether a column that was lost has come again at another place: none was renamed, and the files have one of its name where the
-    /// table has retired none. Within one life of the store there is none such: places stay, and are not given again.
+    /// table has retired none. Within one life of the store there is none such: places stay, and are not given again. Where its own place is
+    /// of no column in the files, and not beyond them, it was retired there, and the one of its name is another.
     fn came_again(&self, name: &str, files: &Columns) -> bool {
         let places = (&self.retired, self.parts.get(name), files.parts.get(name));
-        let (Some(retired), Some((_, end)), Some((place, end_there))) = places else { return false };
-        let is_there = end == end_there && !retired.contains(place) && !self.may_be_renamed(name, files);
-        is_there && are_alike(type_of(&self.schema, name), type_of(&files.schema, name))
+        let (Some(retired), Some((own, end)), Some((place, end_there))) = places else { return false };
+        let mut there = files.parts.values().map(|(place, _)| place);
+        let was_retired_there = there.clone().any(|place| place > own) && there.all(|place| place != own);
+        let may_be_it = !retired.contains(place) && !was_retired_there && !self.may_be_renamed(name, files);
+        may_be_it && end == end_there && are_alike(type_of(&self.schema, name), type_of(&files.schema, name))
     }
 }
 

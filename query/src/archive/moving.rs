@@ -52,7 +52,7 @@ impl<'a> Move<'a> {
             return Ok(Moved::default()); // somebody else was faster
         }
         if let Some(reason) = self.holds_back(seen)?
-            && self.is_put().await?
+            && self.is_put(snapshot.commit()).await?
         {
             return Ok(Moved { held_back: Some(reason), ..Moved::default() });
         }
@@ -93,14 +93,19 @@ impl<'a> Move<'a> {
     }
 
     /// Whether an earlier try put a manifest of the version that need not be put anew: a sound one with rows, which counts only once the
-    /// store says so.
-    async fn is_put(&self) -> Result<bool> {
+    /// store says so, or one of a later instant than `commit`. What cannot be read now is left for the next try: others are not to wait for it.
+    async fn is_put(&self, commit: u64) -> Result<bool> {
         let names = self.archive.manifests_of(self.table.name(), self.version).await?;
         let Some(name) = names.last() else { return Ok(false) };
         match self.archive.manifest(name).await {
-            Ok(found) => Ok(found.is_some_and(|manifest| manifest.told && !manifest.is_void())),
+            Ok(Some(manifest)) => Ok(manifest.told && !manifest.is_void() || manifest.commit > commit),
+            Ok(None) => Ok(false),
             Err(error) if is_damage(&error) => Ok(false), // the rows are here: the next generation has them
-            Err(error) => Err(error),
+            Err(error) => {
+                let (table, version) = (self.table.name(), self.version);
+                tracing::warn!(%error, table, version, "the manifest of a version that is held back cannot be read");
+                Ok(true)
+            }
         }
     }
 
