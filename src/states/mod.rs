@@ -252,7 +252,12 @@ impl States for ObjectStates {
     }
 
     fn make_durable(&self, key: &str, version: u64) -> Result<(), StatesError> {
-        let kept = self.keep(&object_of(key)?, version); // its parts were there before it
+        let object = object_of(key)?;
+        let found = self.record(key, Which::Exact(version))?;
+        // Whoever made it may not have brought its parts there.
+        let parts = found.iter().flat_map(|(_, record)| &record.parts);
+        let kept = parts.into_iter().try_for_each(|part| self.keep_newest(&part.object));
+        let kept = kept.and_then(|()| self.keep(&object, version));
         kept.map(drop).map_err(|error| other("bringing a state to the disk", error))
     }
 

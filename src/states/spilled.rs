@@ -9,13 +9,19 @@ impl ObjectStates {
     /// After a commit, before anybody is told of it. What another coordinator has removed by then has nothing to survive: a part's own
     /// coordinator hears of it from its commit, and a version was committed whatever came after it.
     pub(super) fn keep(&self, key: &str, version: u64) -> client::Result<u64> {
-        if self.spills {
-            match self.objects.spill(key, Newest::Exact(version)) {
-                Err(error) if !is_absent(&error) => return Err(error),
-                _spilled_or_absent => {}
-            }
+        self.spill(key, Newest::Exact(version)).map(|()| version)
+    }
+
+    /// The same of the one version that a part has.
+    pub(super) fn keep_newest(&self, part: &str) -> client::Result<()> {
+        self.spill(part, Newest::Latest)
+    }
+
+    fn spill(&self, key: &str, which: Newest) -> client::Result<()> {
+        match self.spills.then(|| self.objects.spill(key, which)) {
+            Some(Err(error)) if !is_absent(&error) => Err(error),
+            _spilled_or_absent => Ok(()),
         }
-        Ok(version)
     }
 
     /// Removes a part that nobody is to name, before its next try takes as much memory again. What cannot be removed is left to the next

@@ -141,7 +141,7 @@ fn a_version_that_was_taken_back_does_not_come_back_with_a_power_failure() {
             Err(_) => None, // either
         };
         disk.cut_power();
-        std::mem::forget((store, states));
+        drop((store, states)); // the disk refuses what they would still do
         disk.restart();
         let (_store, states) = opened(&disk, 2);
         let found = newest(&states);

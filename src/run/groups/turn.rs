@@ -199,7 +199,7 @@ impl Turn<'_> {
         }
         group.set_learning_rate(self.learning_rate)?;
         let update = group.apply()?;
-        let version = keep(group)?;
+        let version = keep(group, self.step())?;
         let (policy_version, rows) = (update.step.version, update.step.rows);
         tracing::debug!(agent = group.agent(), step = self.step(), policy_version, rows, version, "updated");
         Ok(())
@@ -207,12 +207,15 @@ impl Turn<'_> {
 }
 
 /// Sets the state, and gives its version. The group is suspended then where a rank had no room for its part.
-fn keep(group: &mut ProcessGroup) -> Result<u64, GroupError> {
+fn keep(group: &mut ProcessGroup, step: u64) -> Result<u64, GroupError> {
     match group.save() {
         // Once more, and for good: what is not in a state by then is told as lost, and trained again.
         Err(GroupError::NotStaged { .. }) => match group.suspend() {
-            // All that it had others have, too.
-            Err(GroupError::RankLost { lost, .. }) if lost.is_empty() => Ok(group.version()),
+            // A rank that had no room; the update is in the state, of another. That no claim is lost would not say so: a version of before the
+            // update may have them all.
+            Err(GroupError::RankLost { .. }) if GradientName::is_applied(group.ledger(), step) => {
+                Ok(group.version())
+            }
             suspended => suspended.map(|report| report.version),
         },
         saved => saved,

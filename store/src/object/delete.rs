@@ -16,7 +16,7 @@ impl Objects {
     /// Removes a version. Whoever holds it keeps it; nobody else finds it any more, in this process and in all that open the store
     /// later. False when there is none.
     ///
-    /// For a version that has a file, is being brought to one, or could not be brought there, that is on stable storage when this
+    /// For a version that has a file, is being brought to one, or could not be brought there by this process, that is on stable storage when this
     /// returns, whether or not the store has a host folder: the file is gone, or a mark beside it says that it is over (while somebody
     /// holds it, or a step names it and keeps its bytes). Of one that lies in memory alone a power failure leaves nothing.
     ///

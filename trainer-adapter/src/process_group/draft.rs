@@ -138,6 +138,11 @@ impl ProcessGroup {
     }
 }
 
+/// What these ranks have staged just now.
+pub(super) fn staged_by(said: &[Said]) -> Vec<Staged> {
+    said.iter().flat_map(|said| said.trainer.iter().chain(&said.cache)).cloned().collect()
+}
+
 pub(super) fn cache_name(version: u64, rank: usize) -> String {
     format!("{CACHE}{version}.{rank}")
 }

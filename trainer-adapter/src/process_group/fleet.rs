@@ -229,6 +229,11 @@ struct InTurn<'a> {
     is_told: bool,
 }
 
+/// Whether the work has ended because a rank had no room for its part of the state.
+fn was_not_staged(worked: &Result<Next, GroupError>) -> bool {
+    matches!(worked, Err(GroupError::NotStaged { .. }))
+}
+
 impl InTurn<'_> {
     /// From the start up to where the agent has to leave and has left.
     fn work(
@@ -249,8 +254,9 @@ impl InTurn<'_> {
         };
         if self.group.life() == Life::Active {
             match self.group.suspend() {
-                // Of two errors the one is to be told that says what to return, or that nothing may be returned yet.
-                Err(error) if error.is_about_claims() => Err(error),
+                // Of two errors the one is to be told that says what to return, or that nothing may be returned yet; and after a state that
+                // was not set, that it was not set again.
+                Err(error) if error.is_about_claims() || was_not_staged(&worked) => Err(error),
                 // Else the first.
                 suspended => worked.and_then(|next| suspended.map(|_| next)),
             }

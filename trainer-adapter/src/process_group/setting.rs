@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::ClaimId;
 use super::boundary::Boundary;
-use super::draft::{Draft, NotStaged, Said, cache_name, stage};
+use super::draft::{Draft, NotStaged, Said, cache_name, stage, staged_by};
 use super::error::GroupError;
 use super::group::ProcessGroup;
 use super::launcher::RankExit;
@@ -81,7 +81,7 @@ impl ProcessGroup {
         // Before the first version there is nothing that the group could go back to.
         let goes_on = self.version > 0 && collected.faults.is_empty();
         if goes_on && let Some(Fault { rank, reason }) = collected.refusals.pop() {
-            self.discard(&collected.said);
+            self.discard(&staged_by(&collected.said));
             return Err(GroupError::NotStaged { agent: self.agent.clone(), rank, reason });
         }
         let outcome = self.set(collected);
@@ -94,9 +94,8 @@ impl ProcessGroup {
     }
 
     /// Lets go of what was staged for a version that is not made, or it would take the room of the next try.
-    fn discard(&self, said: &[Said]) {
-        let staged = said.iter().flat_map(|said| said.trainer.iter().chain(&said.cache));
-        staged.for_each(|part| self.states.discard(&self.agent, part));
+    fn discard(&self, staged: &[Staged]) {
+        staged.iter().for_each(|part| self.states.discard(&self.agent, part));
     }
 
     /// Ranks were lost: keeps what the others have, and ends them. `asked` are claims that were being accumulated.
@@ -160,8 +159,10 @@ impl ProcessGroup {
         faults.extend(refusals);
         if let Some(policy_version) = said.iter().map(|said| said.policy_version).max() {
             said.retain(|said| said.policy_version == policy_version);
-            if let Some(draft) = self.draft(said, policy_version, &mut faults)? {
-                self.commit(draft)?;
+            let staged = staged_by(&said);
+            match self.draft(said, policy_version, &mut faults)? {
+                Some(draft) => self.commit(draft)?,
+                None => self.discard(&staged),
             }
         }
         Ok(faults)
