@@ -27,6 +27,9 @@ fn gpu(products: ProductType) -> CudaDevice {
     }
 }
 
+/// How many updates are held against each other, bit by bit.
+pub(crate) const STEPS: u64 = 20;
+
 pub(crate) fn device(_threads: usize) -> TestDevice {
     static DEVICE: OnceLock<CudaDevice> = OnceLock::new();
     DEVICE.get_or_init(|| gpu(ProductType::Float32)).clone()

@@ -37,6 +37,9 @@ pub(crate) type TestDevice = CudaDevice;
 /// How near a gradient is to the same gradient of calls of other shapes, relative to its largest value.
 pub(crate) const SHAPES_AGREE: f64 = 1e-6;
 
+/// How many updates are held against each other, bit by bit: few, for each takes the emulation a second.
+pub(crate) const STEPS: u64 = 4;
+
 pub(crate) fn device(_threads: usize) -> TestDevice {
     static DEVICE: OnceLock<CudaDevice> = OnceLock::new();
     DEVICE.get_or_init(|| emulation::emulated(ProductType::Float32)).clone()

@@ -4,7 +4,7 @@ use super::common::{
     Row, accumulate, applied_gradient, gradient_options, ragged_config, random_groups, relative_error,
     sequences, shaken_policy, uniform,
 };
-use crate::{SHAPES_AGREE, TestDevice, device};
+use crate::{SHAPES_AGREE, STEPS, TestDevice, device};
 use forebay_trainer_adapter::{ErrorKind, LossForm, Sequence, Trainer, TrainerOptions, Unit};
 
 const VOCABULARY: usize = 37;
@@ -88,8 +88,8 @@ fn versions_count_updates() {
     }
 }
 
-/// Twenty steps of eight groups; `order` gives the positions in order of arrival, cut into calls.
-fn twenty_steps(threads: usize, order: impl Fn(u64) -> Vec<Vec<usize>>) -> Vec<String> {
+/// Steps of eight groups; `order` gives the positions in order of arrival, cut into calls.
+fn steps(threads: usize, order: impl Fn(u64) -> Vec<Vec<usize>>) -> Vec<String> {
     let options = TrainerOptions { entropy_coefficient: 0.01, ..TrainerOptions::default() };
     let policy = shaken_policy(&ragged_config(), 3);
     let mut trainer = Trainer::new(&device(threads), policy, options).unwrap();
@@ -104,7 +104,7 @@ fn twenty_steps(threads: usize, order: impl Fn(u64) -> Vec<Vec<usize>>) -> Vec<S
         trainer.apply().unwrap();
         trainer.weights_sha256()
     };
-    (0..20).map(step).collect()
+    (0..STEPS).map(step).collect()
 }
 
 /// FX-35: weights after synchronous training and after micro-batches in any order are the same bits; with any number of
@@ -112,9 +112,9 @@ fn twenty_steps(threads: usize, order: impl Fn(u64) -> Vec<Vec<usize>>) -> Vec<S
 #[test]
 fn arrival_order_and_threads_change_no_bit() {
     let together = |_| vec![(0..8).collect()];
-    let expected = twenty_steps(1, together);
+    let expected = steps(1, together);
     for threads in [1, 2, 3] {
-        assert_eq!(twenty_steps(threads, together), expected, "{threads} threads");
+        assert_eq!(steps(threads, together), expected, "{threads} threads");
         let permuted = |step| {
             let mut state = step * 31 + threads as u64;
             let mut order: Vec<usize> = (0..8).collect();
@@ -124,7 +124,7 @@ fn arrival_order_and_threads_change_no_bit() {
             let cut = 1 + (uniform(&mut state) * 7.0) as usize;
             vec![order[..cut].to_vec(), order[cut..].to_vec()]
         };
-        assert_eq!(twenty_steps(threads, permuted), expected, "{threads} threads, permuted");
+        assert_eq!(steps(threads, permuted), expected, "{threads} threads, permuted");
     }
 }
 
