@@ -263,6 +263,14 @@ mod tests {
         }
         let renamed = in_files("score", Some(HashSet::new()), Some(0));
         assert_eq!(renamed, Some("note".to_owned()), "for all that one can tell");
+        // Where the table has it the other life had one, too, and retired it before another of its name came.
+        let table = Columns {
+            renames: Some(-1),
+            retired: Some(HashSet::new()),
+            ..columns(&[("prompt", 0), ("note", 1)])
+        };
+        let another = Columns { renames: Some(-1), ..columns(&[("prompt", 0), ("note", 2)]) };
+        assert_eq!(table.names_in(&another).0["note"], "note (not there)");
     }
 
     /// The manifest of a version whose files have these columns.
