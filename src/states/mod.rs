@@ -134,7 +134,7 @@ impl ObjectStates {
         let filled = fill(&mut writer).and_then(|()| writer.finish());
         filled.map_err(|error| other("filling a part of a state", error))?;
         let version = filling.commit().map_err(failed)?;
-        self.keep(object, version).map_err(|error| {
+        self.keep(object, Newest::Exact(version)).map_err(|error| {
             self.let_go(object, version);
             failed(error)
         })?;
@@ -256,9 +256,9 @@ impl States for ObjectStates {
         let found = self.record(key, Which::Exact(version))?;
         // Whoever made it may not have brought its parts there.
         let parts = found.iter().flat_map(|(_, record)| &record.parts);
-        let kept = parts.into_iter().try_for_each(|part| self.keep_newest(&part.object));
-        let kept = kept.and_then(|()| self.keep(&object, version));
-        kept.map(drop).map_err(|error| other("bringing a state to the disk", error))
+        let kept = parts.into_iter().try_for_each(|part| self.keep(&part.object, Newest::Latest));
+        let kept = kept.and_then(|()| self.keep(&object, Newest::Exact(version)));
+        kept.map_err(|error| other("bringing a state to the disk", error))
     }
 
     fn find(&self, key: &str, which: Which) -> Result<Option<Version>, StatesError> {

@@ -8,17 +8,8 @@ use forebay_trainer_adapter::states::{StatesError, Which};
 impl ObjectStates {
     /// After a commit, before anybody is told of it. What another coordinator has removed by then has nothing to survive: a part's own
     /// coordinator hears of it from its commit, and a version was committed whatever came after it.
-    pub(super) fn keep(&self, key: &str, version: u64) -> client::Result<u64> {
-        self.spill(key, Newest::Exact(version)).map(|()| version)
-    }
-
-    /// The same of the one version that a part has.
-    pub(super) fn keep_newest(&self, part: &str) -> client::Result<()> {
-        self.spill(part, Newest::Latest)
-    }
-
-    fn spill(&self, key: &str, which: Newest) -> client::Result<()> {
-        match self.spills.then(|| self.objects.spill(key, which)) {
+    pub(super) fn keep(&self, object: &str, which: Newest) -> client::Result<()> {
+        match self.spills.then(|| self.objects.spill(object, which)) {
             Some(Err(error)) if !is_absent(&error) => Err(error),
             _spilled_or_absent => Ok(()),
         }
@@ -35,7 +26,7 @@ impl ObjectStates {
     /// Keeps a version that was just committed after `expected`, or takes it back: nobody goes on from what is less than was promised.
     pub(super) fn keep_version(&self, key: &str, version: u64, expected: u64) -> Result<(), StatesError> {
         let object = object_of(key)?;
-        let Err(source) = self.keep(&object, version) else { return Ok(()) };
+        let Err(source) = self.keep(&object, Newest::Exact(version)) else { return Ok(()) };
         // It is better than none, where the one before it is gone.
         let stands = expected == 0 || matches!(self.record(key, Which::Exact(expected)), Ok(Some(_)));
         // Of a file that had its name for a moment the deletion says on stable storage that it is over, or is refused.
