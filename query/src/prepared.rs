@@ -54,6 +54,11 @@ impl Prepared {
         Prepared { session, sql: sql.into(), schema, parameters }
     }
 
+    /// What is kept for it, in bytes: its text, and what is known of its columns and parameters.
+    pub fn bytes(&self) -> usize {
+        self.sql.len() + self.schema.fields().size() + self.parameters.schema.fields().size()
+    }
+
     /// The columns of the answer. Where a parameter's type is not told by the statement, a column's type may become
     /// another with its value; the answer's own schema counts.
     pub fn schema(&self) -> &SchemaRef {

@@ -86,7 +86,8 @@ async fn create(
     let prepared = service.prepare(caller, request.query, room).await.map_err(|error| status::of(&error))?;
     let dataset_schema = ipc(&wire::schema(prepared.schema())).map_err(status::internal)?;
     let parameter_schema = ipc(&wire::schema(prepared.parameters())).map_err(status::internal)?;
-    let handle = service.statements.keep(prepared, caller, Instant::now());
+    let bytes = prepared.bytes();
+    let handle = service.statements.keep(prepared, bytes, caller, Instant::now());
     let prepared_statement_handle = handle.bytes().to_vec().into();
     let result =
         ActionCreatePreparedStatementResult { prepared_statement_handle, dataset_schema, parameter_schema };

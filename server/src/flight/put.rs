@@ -1,12 +1,14 @@
 //! What clients send: the values of a prepared statement. All else would write.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use arrow::compute::concat_batches;
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_flight::FlightData;
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
+use arrow_schema::{ArrowError, Schema};
 use forebay_client::wire::check_message;
 use forebay_query::{Cause, Error};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -49,7 +51,15 @@ async fn gathered(first: FlightData, rest: Streaming<FlightData>) -> Result<Reco
             "the values of a statement come with their schema; there was none",
         ));
     };
-    concat_batches(&schema, &batches).map_err(|error| Status::invalid_argument(error.to_string()))
+    let values = concat_batches(&schema, &batches).and_then(|values| without_metadata(&values));
+    values.map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// The same values without what else their schema says: it is kept by nobody who counts values.
+fn without_metadata(values: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = Arc::new(Schema::new(values.schema_ref().fields().clone()));
+    let rows = RecordBatchOptions::new().with_row_count(Some(values.num_rows()));
+    RecordBatch::try_new_with_options(schema, values.columns().to_vec(), &rows)
 }
 
 /// A message, unless the library would make more room for it than it takes, or too much has come.
@@ -91,4 +101,33 @@ pub(crate) fn no_ingest() -> Status {
 /// The refusal to run as an update what reads.
 pub(crate) fn no_update() -> Status {
     Status::invalid_argument("the statement reads; ask for its rows instead of the number of changed ones")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use arrow_array::Int64Array;
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+
+    #[test]
+    fn values_keep_their_rows_and_nothing_that_was_said_beside_them() {
+        let long = HashMap::from([("comment".to_owned(), "x".repeat(1 << 20))]);
+        let number = Field::new("a", DataType::Int64, false);
+        let schema = Arc::new(Schema::new_with_metadata(vec![number], long.clone()));
+        let column = Arc::new(Int64Array::from(vec![7, 8]));
+        let values = RecordBatch::try_new(schema, vec![column]).unwrap();
+        let kept = without_metadata(&values).unwrap();
+        assert_eq!(
+            (kept.columns(), kept.schema_ref().fields()),
+            (values.columns(), values.schema_ref().fields())
+        );
+        assert!(kept.schema_ref().metadata().is_empty());
+        let none = Arc::new(Schema::new_with_metadata(Vec::<Field>::new(), long));
+        let rows = RecordBatchOptions::new().with_row_count(Some(3));
+        let rows = RecordBatch::try_new_with_options(none, Vec::new(), &rows).unwrap();
+        assert_eq!(without_metadata(&rows).unwrap().num_rows(), 3);
+    }
 }

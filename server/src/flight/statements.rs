@@ -2,8 +2,8 @@
 //!
 //! Clients go away without a word, so there are never more than so many, and one that is not asked for some time is
 //! forgotten. When there are too many, of all callers or of one, one goes of who has most, that which was not asked for longest: its client
-//! is told, and prepares it again. So nobody pushes out a statement of who has fewer. The values of one caller's statements are
-//! bounded alike.
+//! is told, and prepares it again. So nobody pushes out a statement of who has fewer. What one caller's statements take with their
+//! values is bounded alike.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ use crate::handle::Handle;
 /// The most statements that are kept, and how many of them of one caller.
 const STATEMENTS_MAX: usize = 1000;
 const OF_CALLER_MAX: usize = STATEMENTS_MAX / 2;
-/// What the values of one caller's statements take at most, in bytes.
-const VALUES_BYTES_MAX: usize = 64 << 20;
+/// What one caller's statements take at most with their values, in bytes.
+const BYTES_MAX: usize = 64 << 20;
 /// How long one is kept that nobody asks.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(3600);
 
@@ -38,7 +38,7 @@ pub(crate) struct Statements<S = Prepared> {
 struct Most {
     all: usize,
     of_caller: usize,
-    values_bytes: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -50,9 +50,16 @@ struct Inner<S> {
 #[derive(Debug)]
 struct Kept<S> {
     statement: S,
+    statement_bytes: usize,
     values: Option<RecordBatch>,
     values_bytes: usize,
     asked_at: Instant,
+}
+
+impl<S> Kept<S> {
+    fn bytes(&self) -> usize {
+        self.statement_bytes.saturating_add(self.values_bytes)
+    }
 }
 
 impl<S> Inner<S> {
@@ -79,25 +86,25 @@ impl<S> Inner<S> {
         goes.into_iter().for_each(|handle| _ = self.kept.remove(&handle));
     }
 
-    /// Forgets statements of a caller that have values, the one that was not asked for longest first, until those take no more than
-    /// they may. That one stays.
-    fn bound_values(&mut self, stays: &Handle, bytes_max: usize) {
+    /// Forgets statements of a caller until those that are left take no more than they may: the longest first, and of those that are as
+    /// long the one that was not asked for longest. The one that is named stays.
+    fn bound_bytes(&mut self, stays: &Handle, bytes_max: usize) {
         let is_its = |handle: &Handle| handle.owner() == stays.owner();
-        loop {
-            let all = self.kept.iter().filter(|(handle, kept)| is_its(handle) && kept.values_bytes > 0);
-            if all.clone().map(|(_, kept)| kept.values_bytes).sum::<usize>() <= bytes_max {
-                return;
-            }
-            let oldest = all.filter(|(handle, _)| *handle != stays).min_by_key(|(_, kept)| kept.asked_at);
-            let Some(oldest) = oldest.map(|(handle, _)| handle.clone()) else { return };
-            self.kept.remove(&oldest);
+        let its = self.kept.iter().filter(|(handle, _)| is_its(handle)).map(|(_, kept)| kept.bytes());
+        let mut all = its.fold(0, usize::saturating_add);
+        while all > bytes_max {
+            let others = self.kept.iter().filter(|(handle, _)| is_its(handle) && *handle != stays);
+            let longest = others.min_by_key(|(_, kept)| (Reverse(kept.bytes()), kept.asked_at));
+            let longest = longest.map(|(handle, _)| handle.clone());
+            let Some(kept) = longest.and_then(|longest| self.kept.remove(&longest)) else { return };
+            all -= kept.bytes();
         }
     }
 }
 
 impl<S: Clone> Statements<S> {
     pub(crate) fn new() -> Self {
-        Self::of(Most { all: STATEMENTS_MAX, of_caller: OF_CALLER_MAX, values_bytes: VALUES_BYTES_MAX })
+        Self::of(Most { all: STATEMENTS_MAX, of_caller: OF_CALLER_MAX, bytes: BYTES_MAX })
     }
 
     fn of(most: Most) -> Self {
@@ -109,14 +116,16 @@ impl<S: Clone> Statements<S> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner) // a map is a map at every point
     }
 
-    /// Keeps a statement of that caller, and gives the handle to ask for it with.
-    pub(crate) fn keep(&self, statement: S, owner: &Caller, now: Instant) -> Handle {
+    /// Keeps a statement of that caller, which takes so many bytes, and gives the handle to ask for it with.
+    pub(crate) fn keep(&self, statement: S, statement_bytes: usize, owner: &Caller, now: Instant) -> Handle {
         let mut inner = self.inner();
         inner.kept.retain(|_, kept| now.saturating_duration_since(kept.asked_at) < IDLE_MAX);
         inner.make_room_for(owner, self.most);
         inner.next += 1;
         let handle = Handle::new(&[self.life.to_le_bytes(), inner.next.to_le_bytes()].concat(), owner);
-        inner.kept.insert(handle.clone(), Kept { statement, values: None, values_bytes: 0, asked_at: now });
+        let kept = Kept { statement, statement_bytes, values: None, values_bytes: 0, asked_at: now };
+        inner.kept.insert(handle.clone(), kept);
+        inner.bound_bytes(&handle, self.most.bytes);
         handle
     }
 
@@ -132,9 +141,9 @@ impl<S: Clone> Statements<S> {
     pub(crate) fn bind(&self, handle: &Handle, values: RecordBatch, now: Instant) -> bool {
         let mut inner = self.inner();
         let Some(kept) = inner.kept.get_mut(handle) else { return false };
-        kept.values_bytes = values.get_array_memory_size();
+        kept.values_bytes = values.get_array_memory_size() + values.schema_ref().fields().size();
         (kept.values, kept.asked_at) = (Some(values), now);
-        inner.bound_values(handle, self.most.values_bytes);
+        inner.bound_bytes(handle, self.most.bytes);
         true
     }
 
@@ -152,7 +161,7 @@ mod tests {
 
     /// So many of all callers.
     fn statements(all: usize) -> Statements<u64> {
-        Statements::of(Most { all, of_caller: all, values_bytes: 1 << 20 })
+        Statements::of(Most { all, of_caller: all, bytes: 1 << 20 })
     }
 
     fn callers<const N: usize>(names: [&str; N]) -> [Caller; N] {
@@ -163,15 +172,15 @@ mod tests {
 
     #[test]
     fn a_caller_pushes_out_its_own_statements_and_those_of_who_has_more_and_no_others() {
-        let statements = Statements::of(Most { all: 10, of_caller: 6, values_bytes: 1 << 20 });
+        let statements = Statements::of(Most { all: 10, of_caller: 6, bytes: 1 << 20 });
         let ([greedy, other, late], start) = (callers(["greedy", "other", "late"]), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let there = |handle: &Handle| statements.inner().kept.contains_key(handle);
-        let first: Vec<Handle> = (0..3).map(|n| statements.keep(n, &other, at(n))).collect();
-        let many: Vec<Handle> = (10..30).map(|n| statements.keep(n, &greedy, at(n))).collect();
+        let first: Vec<Handle> = (0..3).map(|n| statements.keep(n, 1, &other, at(n))).collect();
+        let many: Vec<Handle> = (10..30).map(|n| statements.keep(n, 1, &greedy, at(n))).collect();
         assert!(first.iter().all(there), "the oldest of all, of who has few");
         assert_eq!(many.iter().map(there).collect::<Vec<_>>(), [[false; 14].as_slice(), &[true; 6]].concat());
-        let of_late: Vec<Handle> = (30..33).map(|n| statements.keep(n, &late, at(n))).collect();
+        let of_late: Vec<Handle> = (30..33).map(|n| statements.keep(n, 1, &late, at(n))).collect();
         assert!(first.iter().chain(&of_late).all(there));
         assert_eq!(many.iter().filter(|handle| there(handle)).count(), 4, "it had most");
         assert!(there(&many[19]) && !there(&many[15]));
@@ -187,7 +196,7 @@ mod tests {
         };
         let bound = |owner: &Caller, n: u64| {
             let now = start + Duration::from_secs(n);
-            let handle = statements.keep(n, owner, now);
+            let handle = statements.keep(n, 1, owner, now);
             assert!(statements.bind(&handle, values(), now));
             handle
         };
@@ -200,10 +209,27 @@ mod tests {
     }
 
     #[test]
+    fn statements_without_values_are_bounded_in_bytes_too_and_the_newest_stays_however_long_it_is() {
+        let (statements, start) = (statements(100), Instant::now());
+        let [greedy, other] = callers(["greedy", "other"]);
+        let keep =
+            |n: u64, bytes, owner: &Caller| statements.keep(n, bytes, owner, start + Duration::from_secs(n));
+        let there = |handle: &Handle| statements.inner().kept.contains_key(handle);
+        let (of_other, short) = (keep(0, 1 << 20, &other), keep(0, 100, &greedy));
+        let all: Vec<Handle> = (1..5).map(|n| keep(n, 400 << 10, &greedy)).collect();
+        assert_eq!(all.iter().map(there).collect::<Vec<_>>(), [false, false, true, true]);
+        assert!(there(&short), "it takes next to nothing");
+        let long = keep(5, 2 << 20, &greedy);
+        let kept: Vec<&Handle> =
+            all.iter().chain([&short, &long, &of_other]).filter(|handle| there(handle)).collect();
+        assert_eq!(kept, [&long, &of_other]);
+    }
+
+    #[test]
     fn statements_are_bounded_in_number_and_in_time() {
         let (statements, start) = (statements(3), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let keep = |n, now| statements.keep(n, &Caller::trusted(), now);
+        let keep = |n, now| statements.keep(n, 1, &Caller::trusted(), now);
         let handles: Vec<Handle> = (0..3).map(|n| keep(n, at(n))).collect();
         let there =
             |handle: usize, now| statements.get(&handles[handle], now).map(|(statement, _)| statement);
@@ -219,7 +245,7 @@ mod tests {
     fn a_handle_of_nobody_finds_nothing() {
         let (statements, now) = (statements(3), Instant::now());
         let [owner, stranger] = callers(["one", "other"]);
-        let handle = statements.keep(1, &owner, now);
+        let handle = statements.keep(1, 1, &owner, now);
         let made_up = [&b""[..], b"x", &[0; 16], &[255; 100_000], &handle.bytes()[..8]];
         let made_up = made_up.map(|bytes| Handle::new(bytes, &owner)).into_iter();
         for foreign in made_up.chain([Handle::new(handle.bytes(), &stranger)]) {
@@ -235,6 +261,6 @@ mod tests {
         statements.close(&handle);
         assert!(statements.get(&handle, now).is_none());
         let other_life = self::statements(3);
-        assert_ne!(other_life.keep(1, &owner, now), handle);
+        assert_ne!(other_life.keep(1, 1, &owner, now), handle);
     }
 }
