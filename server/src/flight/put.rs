@@ -55,7 +55,7 @@ async fn gathered(first: FlightData, rest: Streaming<FlightData>) -> Result<Reco
     values.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// The same values without what else their schema says: it is kept by nobody who counts values.
+/// The same values without the metadata of their schema, which what values take does not count.
 fn without_metadata(values: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = Arc::new(Schema::new(values.schema_ref().fields().clone()));
     let rows = RecordBatchOptions::new().with_row_count(Some(values.num_rows()));
